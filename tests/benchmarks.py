@@ -72,11 +72,11 @@ def write_run(store: RunStore, name: str, score: float, examples: np.ndarray, me
     write_json(folder / "summary.json", summary)
 
 
-def finished_benchmark(folder: Path) -> Benchmark:
+def finished_benchmark(folder: Path, seeds: int = 6) -> Benchmark:
     """FedOpt has 80 or 78 of 100 examples right, FedAvg 70; one run of FedAvg failed."""
-    benchmark = open_suite(folder)
+    benchmark = open_suite(folder, seeds=seeds)
     for cell in benchmark.cells:
-        correct = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralized": 95}
+        correct = {"fedopt": 80 if cell.seed % 2 == 0 else 78, "fedavg": 70, "centralized": 95}
         count = correct[cell.run.config.algorithm.type]
         if (cell.row, cell.column) == ("FedAvg", "α=9"):
             if cell.seed == 43:

@@ -127,7 +127,7 @@ def test_finished_runs_are_not_repeated(folder: Path, uninterrupted: Path) -> No
 def test_a_dry_run_prints_the_time_and_trains_nothing(folder: Path) -> None:
     status, out, err = run_motet("bench", "small.yaml", "--dry-run", "--only", "FedOpt", "--out", "dry", cwd=folder)
     assert status == 0, err
-    assert "3 cells, 3 runs" in out
+    assert "5 cells, 5 runs" in out, "five seeds, as a verdict about methods needs"
     assert "About" in out
     assert not list((folder / "dry").glob("runs/*/summary.json"))
 
@@ -163,6 +163,7 @@ def test_runs_are_reported_compared_and_replayed(folder: Path, uninterrupted: Pa
     assert status == 0, err
     assert "algorithm.type" in out
     assert "over 40 examples" in out
+    assert "about these trained models on new examples, not about the methods" in out
     status, out, err = run_motet("report", "one", "two", "--out", "both.html", cwd=folder)
     assert status == 0, err
     assert "one fedavg" in (folder / "both.html").read_text()

@@ -23,9 +23,9 @@ from motet.benchmark.benchmark_folder import (
 )
 from motet.benchmark.benchmark_report_data import collect_benchmark_report
 from motet.benchmark.fill_markdown import fill_markdown_tables
-from motet.benchmark.render import format_number, render_latex, render_markdown
-from motet.benchmark.result_tables import TableEntry
+from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.suite import parse_suite
+from motet.benchmark.table_entry import TableEntry, format_number
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric, parse_metric
 from motet.core.errors import ConfigError, RunError
@@ -55,11 +55,15 @@ def saved_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) -> None:
     methods, traffic = finished.tables()
     fedopt, fedavg = methods.entries["FedOpt"]["α=1"], methods.entries["FedAvg"]["α=1"]
-    assert (fedopt.mean, fedopt.std) == (pytest.approx(79.0), pytest.approx(2**0.5))
+    assert (fedopt.mean, fedopt.std) == (pytest.approx(79.0), pytest.approx(1.2**0.5))
     assert fedopt.is_best
     assert fedopt.published == 53.5
     assert fedavg.p_value is not None and fedavg.p_value < 0.05, "nine of a hundred examples, all in one direction"
     assert not fedavg.is_tied
+    assert fedavg.comparison is not None and fedavg.comparison.is_about_methods
+    assert fedavg.compared_with == "FedOpt"
+    assert fedavg.comparison.difference == pytest.approx(-9.0)
+    assert fedavg.comparison.low < -9.0 < fedavg.comparison.high < 0
     assert not methods.entries["centralized"]["α=1"].is_best, "bounds are not ranked"
     assert methods.entries["FedOpt"]["AVG"].mean == pytest.approx(79.0)
     assert methods.entries["FedAvg"]["AVG"].missing_reason == "some columns are missing"
@@ -69,23 +73,36 @@ def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) 
     assert traffic.lower_is_better == ("α=1 MB", "α=1 rounds to 0.7")
 
 
+def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path: Path) -> None:
+    finished = finished_benchmark(tmp_path, seeds=2)
+    tables = finished.tables()
+    entries = [entry for row in tables[0].rows for entry in tables[0].entries[row].values()]
+    assert not any(entry.is_best or entry.is_tied for entry in entries)
+    comparison = tables[0].entries["FedAvg"]["α=1"].comparison
+    assert comparison is not None and comparison.varied == ("examples",)
+    legend = render_legend(tables, finished.seeds)
+    assert "these trained models, not about the methods" in legend
+    assert "≈: not significantly" not in legend and "best mean of the column" not in legend
+    assert "| FedAvg | −9.0 [−14." in render_markdown(tables[0])
+
+
 def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> None:
     tables = write_results(finished)
     markdown = (finished.folder / "results.md").read_text()
-    assert "| FedOpt | **79.0 ± 1.4** (53.5) |" in markdown
+    assert "| FedOpt | **79.0 ± 1.1** (53.5) |" in markdown
     assert (finished.folder / "methods.png").exists()
     assert "*centralized* | 95.0 ± 0.0" in markdown
     assert "methods/FedAvg/α=9, seed 43: out of memory" in markdown
-    assert "| **79.0** † |" in markdown, "one of two seeds is missing"
+    assert "| 79.0 ± 0.0 † |" in markdown, "one of six seeds is missing, so the column is not ranked"
     assert "†: some seeds are missing" in markdown
     latex = (finished.folder / "results.tex").read_text()
-    assert r"$\mathbf{79.0 \pm 1.4}$ (53.5)" in latex
+    assert r"$\mathbf{79.0 \pm 1.1}$ (53.5)" in latex
     assert r"$\alpha$=1" in latex
     assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 2
     results = json.loads((finished.folder / "results.json").read_text())
-    assert results["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0])
-    assert results["runs"] == {"all": 10, "done": 9}
-    assert render_markdown(tables[0]).count("\n| ") == 5
+    assert results["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0] * 3)
+    assert results["runs"] == {"all": 30, "done": 29}
+    assert render_markdown(tables[0]).count("\n| ") == 8
     assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
 
 
@@ -106,7 +123,7 @@ def test_a_document_is_filled_and_filled_again(finished: Benchmark, tmp_path: Pa
     tables = write_results(finished)
     assert "filled in methods" in fill_markdown_tables(document, finished, tables)
     text = document.read_text()
-    assert "**79.0 ± 1.4** (53.5)" in text
+    assert "**79.0 ± 1.1** (53.5)" in text
     assert "stale" not in text
     assert text.startswith("Before.")
     assert text.endswith("After.\n")
@@ -325,7 +342,7 @@ F1_SUITE = SUITE.replace("title: Methods", "title: Methods\n    shows: f1_macro"
 
 def test_an_f1_is_tested_by_its_sufficient_statistics(tmp_path: Path) -> None:
     """FedOpt finds half of a rare class that FedAvg never predicts, at the same accuracy."""
-    benchmark = open_suite(tmp_path, F1_SUITE)
+    benchmark = open_suite(tmp_path, F1_SUITE, seeds=5)
     index = np.arange(200)
     truth, rare = (index < 20).astype(int), ((index < 10) | (index >= 190)).astype(int)
     write_predictions(benchmark, truth, {"fedavg": 0 * index, "fedopt": rare})
@@ -333,7 +350,7 @@ def test_an_f1_is_tested_by_its_sufficient_statistics(tmp_path: Path) -> None:
     fedavg = methods.entries["FedAvg"]["α=1"]
     assert methods.entries["FedOpt"]["α=1"].is_best
     assert fedavg.p_value is not None and fedavg.p_value < 0.01
-    assert not methods.is_untested("α=1")
+    assert not methods.is_without_examples("α=1")
 
 
 def test_a_column_is_tested_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -349,7 +366,8 @@ def test_a_column_is_tested_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     run = next(cell.run.name for cell in benchmark.cells if (cell.row, cell.column) == ("FedAvg", "α=1"))
     path = benchmark.store.run_folder(run) / "summary.json"
     write_json(path, {**json.loads(path.read_text()), "items": "another test set"})
-    assert benchmark.tables()[0].is_untested("α=1")
+    entry = benchmark.tables()[0].entries["FedAvg"]["α=1"]
+    assert entry.comparison is None, "other examples, and too few seeds for a test over seeds alone"
 
 
 def test_collecting_report_data_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,11 @@ from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.report.benchmark_progress import format_duration
+from motet.report.significance import MIN_SEEDS
 from motet.transport.spill_store import write_atomically
 
 FIRST_SEED = 42
-DEFAULT_SEEDS = 3
+DEFAULT_SEEDS = MIN_SEEDS
 QUICK_TITLE = "Toy numbers of a quick test"
 REQUEST_FILE = "request.json"
 OLD_REQUEST_FILE = "asked.json"

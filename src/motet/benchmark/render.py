@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.benchmark.result_tables import SIGNIFICANCE_LEVEL, ResultTable, TableEntry
-
-
-def format_number(value: float, like: float | None = None) -> str:
-    """Format a number with about three significant digits: 58.3, 1,027, 0.26.
-
-    With `like`, use as many decimals as for that number (a standard deviation next to its mean).
-    """
-    size = abs(value if like is None else like)
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+from motet.benchmark.result_tables import ResultTable
+from motet.benchmark.table_entry import TableEntry, describe_difference, format_number
+from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 
 def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     """Explain the marks that the tables use."""
     entries = [entry for table in tables for row in table.entries.values() for entry in row.values()]
     parts = [f"Mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else f"One seed ({seeds[0]})"]
-    parts.append("**bold**: best method of the column")
-    if any(e.p_value is not None for e in entries):
+    comparisons = [entry.comparison for entry in entries if entry.comparison is not None]
+    if any(entry.is_best for entry in entries):
+        parts.append("**bold**: best mean of the column")
+    if any(c.is_about_methods for c in comparisons):
         parts.append(
-            "≈: not significantly different from the best "
-            f"(paired bootstrap over test examples, p ≥ {SIGNIFICANCE_LEVEL:g})"
+            "≈: not significantly different from the best (t-test over seeds and test examples, Holm's correction for "
+            f"all pairs of methods, p ≥ {SIGNIFICANCE_LEVEL:g})"
         )
-    if any(table.is_untested(column) for table in tables for column in table.columns):
-        parts.append("°: not tested, since the metric cannot be computed from per-example scores")
+    if any(not c.is_about_methods for c in comparisons):
+        parts.append(
+            f"fewer than {MIN_SEEDS} seeds: the differences are about these trained models, not about the methods, so "
+            "nothing is bold or ≈"
+        )
+    if any(table.is_without_examples(column) for table in tables for column in table.columns):
+        parts.append("°: tested over seeds alone, since the number does not follow from per-example scores")
+    if any(e.interval for e in entries):
+        parts.append("in brackets: 95 % interval over seeds and clients")
     if any(e.published is not None for e in entries):
         parts.append("in parentheses: the paper's number")
     if any(e.is_partial for e in entries):
@@ -38,17 +40,31 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
 
 
 def render_markdown(table: ResultTable) -> str:
-    headings = [_escape_markdown(c) + (" °" if table.is_untested(c) else "") for c in table.columns]
+    headings = [_escape_markdown(c) + (" °" if table.is_without_examples(c) else "") for c in table.columns]
     lines = [f"| method | {' | '.join(headings)} |", "| --- |" + " ---: |" * len(table.columns)]
     for row in (*table.rows, *table.bounds):
         name = f"*{row}*" if row in table.bounds else row
         cells = " | ".join(_markdown_cell(table.entries[row][c]) for c in table.columns)
         lines.append(f"| {_escape_markdown(name)} | {cells} |")
     parts = [f"### {table.title}", "\n".join(lines)]
-    parts += [text for text in (table.note, _metrics_sentence(table)) if text]
+    parts += [text for text in (_render_differences(table), table.note, _metrics_sentence(table)) if text]
     if claims := claim_lines(table):
         parts.append("\n".join(f"- {line}" for line in claims))
     return "\n\n".join(parts) + "\n"
+
+
+def _render_differences(table: ResultTable) -> str:
+    """Render the difference of every method to the best of the column, with its interval."""
+    texts = {row: [describe_difference(table.entries[row][c]) for c in table.columns] for row in table.rows}
+    columns = [i for i in range(len(table.columns)) if any(cells[i] for cells in texts.values())]
+    if not columns:
+        return ""
+    headings = " | ".join(_escape_markdown(table.columns[i]) for i in columns)
+    lines = [f"| minus the best | {headings} |", "| --- |" + " ---: |" * len(columns)]
+    for row, cells in texts.items():
+        if any(cells[i] for i in columns):
+            lines.append(f"| {_escape_markdown(row)} | {' | '.join(cells[i] or '–' for i in columns)} |")
+    return "Differences with 95 % intervals:\n\n" + "\n".join(lines)
 
 
 def _metrics_sentence(table: ResultTable) -> str:
@@ -69,7 +85,7 @@ def claim_lines(table: ResultTable) -> list[str]:
 
 def render_latex(table: ResultTable, label: str) -> str:
     """Render a booktabs table."""
-    headings = [_escape_latex(c) + (r"$^{\circ}$" if table.is_untested(c) else "") for c in table.columns]
+    headings = [_escape_latex(c) + (r"$^{\circ}$" if table.is_without_examples(c) else "") for c in table.columns]
     lines = [
         r"\begin{table}[t]",
         r"  \centering",
@@ -93,8 +109,15 @@ def _markdown_cell(entry: TableEntry) -> str:
         std = f" ± {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean) + std
         text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
-        text += " †" if entry.is_partial else ""
+        text += _render_interval(entry) + (" †" if entry.is_partial else "")
     return f"{text} ({entry.published:g})" if entry.published is not None else text
+
+
+def _render_interval(entry: TableEntry) -> str:
+    if entry.interval is None:
+        return ""
+    low, high = (format_number(end, entry.mean) for end in entry.interval)
+    return f" [{low}, {high}]"
 
 
 def _latex_row(table: ResultTable, row: str) -> str:
@@ -110,6 +133,7 @@ def _latex_cell(entry: TableEntry) -> str:
         std = rf" \pm {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean).replace(",", "{,}") + std + (r"^{\dagger}" if entry.is_partial else "")
         text = rf"$\mathbf{{{text}}}$" if entry.is_best else rf"${text}^{{\approx}}$" if entry.is_tied else f"${text}$"
+        text += _render_interval(entry)
     return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from motet.benchmark.result_tables import ResultTable, TableEntry
+from motet.benchmark.result_tables import ResultTable
+from motet.benchmark.table_entry import TableEntry
 from motet.report.figure_files import new_figure, save_figure
 
 _MAX_PANELS_PER_LINE = 5

@@ -8,6 +8,7 @@
 | `dev-best accuracy` | the same in the round that is best on the development set (needs `data.dev_share`) |
 | `local accuracy` | each client's model on its own test set, unweighted mean over clients |
 | `worst accuracy` | the same for the worst 10 % of the clients |
+| `spread accuracy` | the standard deviation of the clients' scores; lower is fairer |
 | `backdoor accuracy` | how often the trigger of an attack works (needs `attack.type=backdoor`); lower is better |
 | `shared accuracy` | the global model on each client's test set, unweighted mean (needs `evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
@@ -41,6 +42,7 @@ from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, 
 from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
+from motet.report.client_bootstrap import ClientStatistic, client_spread, worst_tenth
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
 PRIMARY_METRIC = "primary_metric"
@@ -48,7 +50,7 @@ TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
 _REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
-_PREFIXES = ("", "local", "worst", "shared", "best", "dev-best", "backdoor")
+_PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
 _RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
@@ -78,8 +80,8 @@ def parse_metric(text: str) -> MetricSpec:
     prefix = _update_word(prefix)
     if prefix not in _PREFIXES:
         raise ConfigError(
-            f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, shared, best or dev-best "
-            "and a metric, or e.g. 'accuracy after 5', 'rounds to 0.8', 'MB to 0.8', MB, MB up, MB down, seconds."
+            f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, spread, shared, best or "
+            "dev-best and a metric, or e.g. 'accuracy after 5', 'rounds to 0.8', 'MB to 0.8', MB, MB up, MB down, seconds."
         )
     return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
 
@@ -116,7 +118,7 @@ class TableMetric:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.spec.metric is None or self.spec.metric in LOWER_IS_BETTER
+        return self.spec.metric is None or self.spec.metric in LOWER_IS_BETTER or self.spec.kind == "spread"
 
     @property
     def metric_over_rounds(self) -> str:
@@ -125,11 +127,22 @@ class TableMetric:
 
     @property
     def is_per_client(self) -> bool:
-        return self.spec.kind in ("local", "worst", "shared")
+        return self.spec.kind in ("local", "worst", "spread", "shared")
+
+    @property
+    def is_traffic(self) -> bool:
+        """Whether the number is counted, not estimated: it hardly varies between seeds."""
+        return self.spec.kind in _TRAFFIC_KEYS
+
+    @property
+    def client_statistic(self) -> ClientStatistic | None:
+        """The function from the clients' scores to the number, if it is not their mean."""
+        return {"worst": worst_tenth, "spread": client_spread}.get(self.spec.kind)
 
     @property
     def scale(self) -> float:
-        return 1.0 if self.lower_is_better else 100.0
+        is_score = self.spec.metric is not None and self.spec.metric not in LOWER_IS_BETTER
+        return 100.0 if is_score else 1.0
 
     def read(self, summary: dict[str, Any], folder: Path) -> float | None:
         """Read the number of a run. None if the run has no such number, e.g. never reached a threshold."""
@@ -146,10 +159,10 @@ class TableMetric:
 
     def _read_score(self, rows: list[Row], summary: dict[str, Any]) -> float | None:
         kind = self.spec.kind
-        metric = summary["headline"] if self.spec.metric == PRIMARY_METRIC else self.spec.metric or ""
-        if kind in ("local", "worst"):
-            scores = [r["value"] for r in self._client_rows(rows) if r["split"] == "test" and r["name"] == metric]
-            return score_spread(scores)["mean" if kind == "local" else "worst_decile"] if scores else None
+        metric = self._metric_name(summary)
+        if kind in ("local", "worst", "spread"):
+            spread = score_spread(self._client_scores(rows, metric))
+            return spread.get({"local": "mean", "worst": "worst_decile", "spread": "std"}[kind])
         if kind == "shared":
             shared = [r for r in self._client_rows(rows) if r["split"] == "common" and r["name"] == metric]
             return float(np.mean([r["value"] for r in shared if r["round"] == shared[-1]["round"]])) if shared else None
@@ -162,6 +175,16 @@ class TableMetric:
             return None
         best = min if self.lower_is_better else max
         return float(best(values) if kind == "best" else values[-1])
+
+    def read_client_scores(self, summary: dict[str, Any], folder: Path) -> np.ndarray:
+        """Read the score of each client's model on its own test set."""
+        return self.scale * np.array(self._client_scores(read_metrics(folder).rows, self._metric_name(summary)))
+
+    def _metric_name(self, summary: dict[str, Any]) -> str:
+        return str(summary["headline"]) if self.spec.metric == PRIMARY_METRIC else self.spec.metric or ""
+
+    def _client_scores(self, rows: list[Row], metric: str) -> list[float]:
+        return [r["value"] for r in self._client_rows(rows) if r["split"] == "test" and r["name"] == metric]
 
     def check(self, metric_names: Collection[str], config: RunConfig) -> None:
         """Raise ConfigError if a run with this configuration, for a task with these metrics, will not have the number."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SuiteName = Annotated[
     str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
 ]
-Seeds = Annotated[int | None, typer.Option(help="Number of seeds.", show_default="3; with --quick, set by the suite")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds.", show_default="5; with --quick, set by the suite")]
 Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that takes minutes on two cores.")]
 Only = Annotated[
     list[str] | None, typer.Option(help="Run only these cells: a table, a row, a column, or table/row/column.")

@@ -44,7 +44,10 @@ def compare(
     first: RunFolder,
     second: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the other run.")],
 ) -> None:
-    """Compare two runs: their settings, their results, and whether the difference is significant."""
+    """Compare two runs: their settings, their results, and whether the difference is significant.
+
+    To compare two methods and not only two trained models, give two folders with the runs of at least five seeds each.
+    """
     from rich.console import Console
 
     from motet.experiment.commands.compare import compare_runs
@@ -59,6 +62,37 @@ def compare(
         typer.echo("Both runs have the same settings.")
     console.print(build_comparison_table(comparison.results, names))
     typer.echo(comparison.verdict)
+
+
+@app.command(rich_help_panel=RESULTS)
+@handle_errors
+def power(
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="SUITE", help="A suite that has runs, the folder of its runs, or a folder of runs."),
+    ],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[RUNS]", help="With a folder of runs: the runs of the other method.")
+    ] = None,
+    difference: Annotated[
+        float, typer.Option(min=1e-6, help="The difference that you want to find, in percentage points.")
+    ] = 1.0,
+) -> None:
+    """Say how many seeds a difference between two methods needs, from the variance of the runs that you have."""
+    from rich.console import Console
+
+    from motet.benchmark.benchmark_folder import load_benchmark
+    from motet.benchmark.seed_planning import plan_runs, plan_seeds
+    from motet.report.console_tables import build_power_table
+    from motet.report.power import describe_assumptions
+
+    if other is not None:
+        plans = [plan_runs(target, other, difference)]
+    else:
+        plans = plan_seeds(load_benchmark(target if target.exists() else _find_benchmark(target)), difference)
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(build_power_table(plans, difference))
+    typer.echo(describe_assumptions(min(plan.runs for plan in plans)))
 
 
 @app.command(rich_help_panel=RESULTS)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from motet.report.power import SeedPlan
 from motet.report.progress import format_megabytes
 
 NAN = float("nan")
@@ -78,4 +79,16 @@ def build_comparison_table(results: Sequence[tuple[str, float | None, float | No
     for name, first, second in results:
         difference = f"{second - first:+.4g}" if first is not None and second is not None else "–"
         table.add_row(name, *("–" if value is None else f"{value:.4g}" for value in (first, second)), difference)
+    return table
+
+
+def build_power_table(plans: Sequence[SeedPlan], difference: float) -> Table:
+    """Build a table with the number of seeds that each column needs."""
+    table = Table(title=f"Seeds for a difference of {difference:g} points", title_justify="left", header_style="bold")
+    table.add_column("column", overflow="fold")
+    for name in ("seeds so far", "deviation between seeds", "error from the test set", "seeds", "for the worst pair"):
+        table.add_column(name, justify="right")
+    for plan in plans:
+        counts = ["–" if count is None else str(count) for count in (plan.seeds, plan.most_seeds)]
+        table.add_row(plan.column, str(plan.runs), f"{plan.deviation:.2f}", f"{plan.fixed_error:.2f}", *counts)
     return table

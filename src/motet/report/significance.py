@@ -1,104 +1,175 @@
-"""Significance tests with the paired bootstrap (Efron & Tibshirani 1993, ch. 16; for language tasks Koehn 2004).
+"""Is one method better than another? Differences over seeds and test examples, with intervals and p-values.
 
-Two methods are compared on the same resampled test examples, many times.
+Two methods were trained with the same seeds and evaluated on the same examples. Another seed would give other models,
+and another test set other examples, so the difference d varies with both. For seed s and example i, with effects of the
+seed (u), of the example (v) and of both together (e):
+
+    d_si = d + u_s + v_i + e_si
+
+The variance of the mean difference is σ_u²/S + σ_v²/n + σ_e²/(S·n). An analysis of variance estimates its parts, and
+Satterthwaite's approximation gives the degrees of freedom of a t-test (Searle, Casella & McCulloch 1992, ch. 4 and
+Satterthwaite 1946). With few seeds a bootstrap over seeds finds too many differences; this test does not.
+
+A metric that is no mean of scores (F1, BLEU) enters with the jackknife's pseudo-values of its examples (Tukey 1958).
+Below `MIN_SEEDS` seeds, the variance between seeds is not known well enough. Then only the examples vary, and the
+conclusion is about the trained models, not about the methods.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from motet.core.errors import ConfigError
-
-CHUNK_SIZE = 4_000_000  # picks that are resampled at once
-MAX_DISTINCT_ROWS = 64  # up to this many distinct rows, counts are drawn instead of rows
+SIGNIFICANCE_LEVEL = 0.05
+MIN_SEEDS = 5  # for a conclusion about methods
 Statistic = Callable[[np.ndarray, int], np.ndarray]  # maps column means (last axis) and the sample size to a number
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference first − second, its 95 % confidence interval and its two-sided p-value."""
+    """The difference first − second, its 95 % interval, its two-sided p-value, and over what it was taken to vary.
+
+    `varied` holds "seeds", "examples" or "clients". Without seeds, the conclusion is about these trained models alone.
+    """
 
     difference: float
     low: float
     high: float
     p: float
+    varied: tuple[str, ...]
+
+    @property
+    def is_about_methods(self) -> bool:
+        return "seeds" in self.varied
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p < SIGNIFICANCE_LEVEL
 
 
-def paired_bootstrap(
-    first: Sequence[float] | np.ndarray,
-    second: Sequence[float] | np.ndarray,
-    *,
-    samples: int = 10_000,
-    seed: int = 0,
-    strata: Sequence[int] | np.ndarray | None = None,
-    statistic: Statistic | None = None,
-    repeats: int = 1,
-) -> Comparison:
-    """Compare two methods by their scores on the same examples, row by row.
+class Estimate(NamedTuple):
+    """A mean difference with the variance of this mean and its degrees of freedom. Arrays hold one case per entry.
 
-    `strata`: the group (client) of each example. Examples are resampled within groups, and every group counts the same.
-    `statistic`: computes a method's number, such as F1, from the column means and the number of rows.
-    `repeats`: how often an example may occur among the rows; repeated examples count as if they all agreed.
-
-    The variance of resamples of n examples is too small by (n − 1)/n, which matters for small clients; this is
-    corrected. Clients with a single example form one group, in which their variance can be estimated.
+    `fixed` is the part of the variance that more seeds do not reduce, because all seeds share the test examples.
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if a.shape != b.shape or not len(a):
-        raise ConfigError(f"a paired test needs scores on the same examples; the shapes are {a.shape} and {b.shape}.")
-    rng = np.random.Generator(np.random.Philox(seed))
-    rows = (a - b).reshape(len(a), -1) if statistic is None else np.concatenate([a, b], axis=1)
-    difference: Statistic = _first_column if statistic is None else _difference_of(statistic, a.shape[1])
-    observed, resampled = 0.0, np.zeros(samples)
-    for group, share in _split_groups(np.zeros(len(a), np.int64) if strata is None else np.asarray(strata)):
-        group_difference = difference(rows[group].mean(0), len(group))
-        deviation = difference(_resample_means(rows[group], samples, rng), len(group)) - group_difference
-        correction = math.sqrt(repeats * len(group) / max(1, len(group) - 1))
-        observed += share * float(group_difference)
-        resampled += share * (group_difference + correction * deviation)
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    # Under the null hypothesis, the difference varies around 0 as the resampled one varies around the observed one.
-    extreme = int((np.abs(resampled - observed) >= abs(observed) - 1e-12).sum())
-    p = min(1.0, (extreme + 1) / (samples + 1)) if len(a) > 1 else 1.0  # one example has no variance
-    return Comparison(difference=observed, low=float(low), high=float(high), p=p)
+
+    difference: np.ndarray
+    variance: np.ndarray
+    degrees: np.ndarray
+    fixed: np.ndarray
+
+    @property
+    def p(self) -> np.ndarray:
+        """The two-sided p-value. Without variance, equal methods have 1 and different methods have 0."""
+        from scipy.stats import t
+
+        error = np.sqrt(self.variance)
+        ratio = np.divide(np.abs(self.difference), error, out=np.zeros(error.shape), where=error > 0)
+        without_variance = np.where(np.abs(self.difference) > 0, 0.0, 1.0)
+        p: np.ndarray = np.where(error > 0, 2 * t.sf(ratio, self.degrees), without_variance)
+        return p
+
+    def margin(self, level: float = SIGNIFICANCE_LEVEL) -> np.ndarray:
+        """Return half the width of the interval."""
+        from scipy.stats import t
+
+        margin: np.ndarray = t.ppf(1 - level / 2, self.degrees) * np.sqrt(self.variance)
+        return margin
+
+    def compare(self, *varied: str) -> Comparison:
+        """Return the comparison of a single case."""
+        difference, margin = float(self.difference), float(self.margin())
+        return Comparison(difference, difference - margin, difference + margin, float(self.p), varied)
 
 
-def _first_column(means: np.ndarray, _: int) -> np.ndarray:
-    column: np.ndarray = means[..., 0]
-    return column
+class VarianceParts(NamedTuple):
+    """Variances of a mean difference: between seeds, between examples, and of what depends on both.
+
+    The first two contain the third, as mean squares of an analysis of variance do.
+    """
+
+    seeds: np.ndarray
+    examples: np.ndarray
+    residual: np.ndarray
 
 
-def _difference_of(statistic: Statistic, width: int) -> Statistic:
-    return lambda means, count: statistic(means[..., :width], count) - statistic(means[..., width:], count)
+def pseudo_values(rows: np.ndarray, statistic: Statistic | None) -> np.ndarray:
+    """Return one value per example, whose mean is the number of the method up to the bias of the jackknife.
+
+    `rows`: the columns of each example, (…, examples, columns). Without `statistic`, the first column is the score.
+    """
+    count = rows.shape[-2]
+    if statistic is None or count < 2:
+        scores: np.ndarray = rows[..., 0] if statistic is None else statistic(rows, 1)
+        return scores
+    means = rows.mean(-2, dtype=np.float64)
+    without_each = (count * means[..., None, :] - rows) / (count - 1)
+    values: np.ndarray = count * statistic(means, count)[..., None] - (count - 1) * statistic(without_each, count - 1)
+    return values
 
 
-def _split_groups(strata: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """Return the examples of each group, and the share of the group in the result."""
-    order = np.argsort(strata, kind="stable")
-    boundaries = np.flatnonzero(np.diff(strata[order])) + 1
-    groups = np.split(order, boundaries)
-    single = [group for group in groups if len(group) == 1]
-    several = [(group, 1 / len(groups)) for group in groups if len(group) > 1]
-    return [*several, (np.concatenate(single), len(single) / len(groups))] if single else several
+def split_variance(values: np.ndarray, examples: np.ndarray) -> VarianceParts:
+    """Analyze differences of the same examples under several seeds: `values` (…, seeds), `examples` (…, seeds, n)."""
+    seeds, count = examples.shape[-2:]
+    of_example, of_seed = examples.mean(-2, keepdims=True), examples.mean(-1, keepdims=True)
+    residual = examples - of_example - of_seed + examples.mean((-2, -1), keepdims=True)
+    freedom = max(1, (seeds - 1) * (count - 1))
+    return VarianceParts(
+        seeds=values.var(-1, ddof=1) / seeds,
+        examples=of_example[..., 0, :].var(-1, ddof=1) / count,
+        residual=(residual**2).sum((-2, -1)) / freedom / (seeds * count),
+    )
 
 
-def _resample_means(rows: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the mean row of each resample."""
-    from scipy.sparse import csr_array
+def compare_crossed(values: np.ndarray, examples: np.ndarray) -> Estimate:
+    """Compare two methods whose seeds were all evaluated on the same examples (see `split_variance`)."""
+    seeds, count = examples.shape[-2:]
+    parts = split_variance(values, examples)
+    fixed = np.maximum(parts.examples - parts.residual, 0.0)
+    variance = parts.seeds + fixed
+    spread = parts.seeds**2 / (seeds - 1)
+    spread += np.where(
+        fixed > 0,
+        parts.examples**2 / (count - 1) + parts.residual**2 / ((seeds - 1) * (count - 1)),
+        0.0,
+    )
+    return Estimate(values.mean(-1), variance, _satterthwaite(variance, spread, seeds - 1), fixed)
 
-    distinct, counts = np.unique(rows, axis=0, return_counts=True)
-    if len(distinct) <= MAX_DISTINCT_ROWS:
-        means: np.ndarray = rng.multinomial(len(rows), counts / len(rows), size=samples) @ distinct / len(rows)
-        return means
-    means = np.empty((samples, rows.shape[1]))
-    step = max(1, CHUNK_SIZE // len(rows))
-    for start in range(0, samples, step):
-        picks = rng.integers(0, len(rows), (min(step, samples - start), len(rows)))
-        row_starts = np.arange(0, picks.size + 1, len(rows))
-        counts_matrix = csr_array((np.ones(picks.size), picks.ravel(), row_starts), picks.shape)
-        means[start : start + step] = counts_matrix @ rows / len(rows)
-    return means
+
+def compare_seeds(values: np.ndarray, shared_variance: float = 0.0, shared_degrees: float = np.inf) -> Estimate:
+    """Compare two methods by the differences of their seeds, (…, seeds).
+
+    `shared_variance` is a part of the variance that all seeds share, so that their differences do not show it.
+    """
+    seeds = values.shape[-1]
+    between = values.var(-1, ddof=1) / seeds
+    variance = between + shared_variance
+    spread = between**2 / (seeds - 1) + shared_variance**2 / shared_degrees
+    return Estimate(values.mean(-1), variance, _satterthwaite(variance, spread, seeds - 1), np.asarray(shared_variance))
+
+
+def _satterthwaite(variance: np.ndarray, spread: np.ndarray, default: float) -> np.ndarray:
+    """Return the degrees of freedom of a sum of variances; `spread` sums their squares over their own degrees."""
+    fallback = np.full(np.shape(variance), float(default))
+    degrees: np.ndarray = np.divide(variance**2, spread, out=fallback, where=spread > 0)
+    return degrees
+
+
+def compare_examples(examples: np.ndarray) -> Estimate:
+    """Compare two trained models by the differences of their examples, (…, n)."""
+    count = examples.shape[-1]
+    variance = examples.var(-1, ddof=1) / count
+    return Estimate(examples.mean(-1), variance, np.asarray(count - 1.0), fixed=variance)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for the number of comparisons (Holm 1979)."""
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    adjusted = np.empty(len(p))
+    adjusted[order] = steps
+    return [float(value) for value in adjusted]

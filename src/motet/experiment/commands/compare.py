@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.commands.run_folder import load_config, load_summary, resume_command
 from motet.experiment.loop.example_scores import read_example_scores
-from motet.report.significance import paired_bootstrap
+from motet.experiment.loop.metrics_log import is_client_row, mean_metrics, read_metrics
+from motet.report.client_bootstrap import client_spread, compare_clients, worst_tenth
+from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run
+from motet.report.significance import MIN_SEEDS, Comparison
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
-
-SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,55 @@ class RunComparison:
     verdict: str
 
 
+class _Runs(NamedTuple):
+    """The runs of one method, by seed."""
+
+    folders: list[Path]
+    summaries: list[dict[str, Any]]
+
+
 def compare_runs(first: Path, second: Path) -> RunComparison:
-    settings = [flatten_settings(load_config(folder).to_dict()) for folder in (first, second)]
-    summaries = [_load_finished_summary(folder) for folder in (first, second)]
-    results = [_collect_results(summary) for summary in summaries]
+    """Compare two runs, or two folders that each hold the runs of one method with several seeds."""
+    runs = _find_runs(first), _find_runs(second)
+    _check_seeds((first, second), runs)
+    settings = [flatten_settings(load_config(each.folders[0]).to_dict()) for each in runs]
+    results = [_mean_results(each.summaries) for each in runs]
     names = dict.fromkeys([*results[0], *results[1]])
     return RunComparison(
         settings=list(diff_settings(*settings)),
         results=[(name, results[0].get(name), results[1].get(name)) for name in names],
-        verdict=_test_significance((first, second), summaries),
+        verdict=" ".join([_test_significance(*runs), *_test_fairness(*runs)]),
     )
+
+
+def _check_seeds(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
+    seeds = [[summary["seed"] for summary in each.summaries] for each in runs]
+    if len(seeds[0]) != len(seeds[1]) or (len(seeds[0]) > 1 and seeds[0] != seeds[1]):
+        raise ConfigError(
+            f"'{folders[0]}' has runs with the seeds {seeds[0]} and '{folders[1]}' with {seeds[1]}; expected the same "
+            "seeds. Train the missing ones."
+        )
+
+
+def _find_runs(folder: Path) -> _Runs:
+    """Return the run in a folder, or the runs in its subfolders, in the order of their seeds."""
+    is_run = (folder / "config.yaml").exists() or not folder.is_dir()
+    folders = [folder] if is_run else sorted(path.parent for path in folder.glob("*/config.yaml"))
+    if not folders:
+        raise ConfigError(f"'{folder}' has no runs; expected a run, or a folder with one run per seed.")
+    summaries = [_load_finished_summary(path) for path in folders]
+    if len({s["seed"] for s in summaries}) < len(summaries):
+        raise ConfigError(
+            f"'{folder}' has several runs with one seed: {', '.join(f.name for f in folders)}. Expected the runs of one "
+            "method, each with its own seed."
+        )
+    pairs = sorted(zip(folders, summaries, strict=True), key=lambda pair: int(pair[1]["seed"]))
+    return _Runs([path for path, _ in pairs], [summary for _, summary in pairs])
+
+
+def _mean_results(summaries: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the mean over runs of each number that all of them have."""
+    return mean_metrics(_collect_results(summary) for summary in summaries)
 
 
 def is_personal(summary: Mapping[str, Any]) -> bool:
@@ -46,6 +86,7 @@ def is_personal(summary: Mapping[str, Any]) -> bool:
 
 
 def _load_finished_summary(folder: Path) -> dict[str, Any]:
+    load_config(folder)  # raises an error if there is no run
     summary = load_summary(folder)
     if summary is None:
         raise ConfigError(f"'{folder}' is not finished; expected a finished run. Finish it: {resume_command(folder)}")
@@ -69,32 +110,110 @@ def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
     return results
 
 
-def _test_significance(folders: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> str:
-    """Compare the runs example by example, if both were evaluated on the same examples."""
-    metrics, examples = ([summary.get(key) for summary in summaries] for key in ("headline", "items"))
-    if metrics[0] != metrics[1] or examples[0] != examples[1] or examples[0] is None:
+def _test_significance(first: _Runs, second: _Runs) -> str:
+    """Compare the runs example by example and seed by seed, if both were evaluated on the same examples."""
+    scores = _load_all_scores(first, second)
+    if isinstance(scores, str):
+        return scores
+    test = compare_methods(scores.second, scores.first, scores.shared)
+    if test is None:
+        return "The test set has a single example, so the difference cannot be tested."
+    return _describe_test(test, first.summaries[0]["headline"], scores.first[0])
+
+
+class _PairedScores(NamedTuple):
+    first: list[RunScores]
+    second: list[RunScores]
+    shared: SharedUnits
+
+
+def load_paired_runs(first: Path, second: Path) -> PairedRuns:
+    """Load the differences second − first of two runs, or of two folders of runs, in percent."""
+    runs = _find_runs(first), _find_runs(second)
+    _check_seeds((first, second), runs)
+    scores = _load_all_scores(*runs, scale=100.0)
+    if isinstance(scores, str):
+        raise ConfigError(scores)
+    return PairedRuns.subtract(scores.second, scores.first, scores.shared)
+
+
+def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _PairedScores | str:
+    """Load the scores of all examples, or say why the runs cannot be compared by them."""
+    summaries = [*first.summaries, *second.summaries]
+    metrics = {summary.get("headline") for summary in summaries}
+    items = [[summary.get("items") for summary in runs.summaries] for runs in (first, second)]
+    if len(metrics) != 1 or items[0] != items[1] or None in items[0]:
         return (
             "The runs have different test examples or primary metrics, so they cannot be compared example by example."
         )
+    metric = str(metrics.pop())
+    is_local = any(map(is_personal, summaries))  # a personal method is deployed on the texts of each client
+    pairs = [_load_scores(pair, metric, is_local, scale) for pair in zip(first.folders, second.folders, strict=True)]
+    scores = [pair for pair in pairs if pair is not None]
+    if len(scores) < len(pairs):
+        return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
+    partitions = {(summary.get("partition") or {}).get("digest") for summary in first.summaries}
+    shared = SharedUnits(examples=len(set(items[0])) == 1, clients=is_local and len(partitions) == 1)
+    return _PairedScores([a for a, _ in scores], [b for _, b in scores], shared)
+
+
+def _test_fairness(first: _Runs, second: _Runs) -> Iterator[str]:
+    """Yield sentences on the worst tenth of the clients and on their spread, if both methods have the same clients."""
+    metric = first.summaries[0]["headline"]
+    scores = [[_client_scores(folder, metric) for folder in runs.folders] for runs in (first, second)]
+    if [list(run) for run in scores[0]] != [list(run) for run in scores[1]]:
+        return
+    partitions = {(summary.get("partition") or {}).get("digest") for summary in first.summaries}
+    before, after = ([np.array(list(run.values())) for run in runs] for runs in scores)
+    for name, statistic in (("Worst tenth of the clients", worst_tenth), ("Deviation between clients", client_spread)):
+        test = compare_clients(after, before, statistic, shares_clients=len(partitions) == 1)
+        if test is not None:
+            yield f"{name}: {test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f})."
+
+
+def _client_scores(folder: Path, metric: str) -> dict[str, float]:
+    """Return the score of each client's model on its own test set."""
+    rows = read_metrics(folder).rows
+    return {r["who"]: r["value"] for r in rows if is_client_row(r) and (r["split"], r["name"]) == ("test", metric)}
+
+
+def _describe_test(test: Comparison, metric: str, example: RunScores) -> str:
+    count = 0 if example.examples is None else len(example.examples)
+    is_local = example.owners is not None and len(np.unique(example.owners)) > 1
+    where = "clients' own test examples" if is_local else "the same examples"
+    conclusion = "significant" if test.is_significant else "not significant"
+    subject = f"This is about the methods: the test varies {' and '.join(test.varied)}."
+    if not test.is_about_methods:
+        subject = (
+            "This is about these trained models on new examples, not about the methods: other seeds give other models. "
+            f"For the methods, give two folders with the runs of at least {MIN_SEEDS} seeds each."
+        )
+    return (
+        f"Second minus first, {metric} on {where}: {test.difference:+.4f} (95% interval {test.low:+.4f} to "
+        f"{test.high:+.4f}), p = {test.p:.4f} over {count:,} examples: {conclusion}. {subject}"
+    )
+
+
+def _load_scores(
+    folders: tuple[Path, Path], metric: str, is_local: bool, scale: float
+) -> tuple[RunScores, RunScores] | None:
+    """Load the scores of two runs on the test sets that both have; None if there are none."""
     scores = [read_example_scores(folder) for folder in folders]
     sizes = [{owner: len(rows) for owner, rows in run.items() if len(rows)} for run in scores]
     common = [owner for owner, size in sizes[0].items() if sizes[1].get(owner) == size]
-    is_local = any(map(is_personal, summaries))  # a personal method is deployed on the texts of each client
     owners = [owner for owner in common if owner] if is_local or "" not in common else [""]  # "": global test set
     if not owners:
-        return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
-    metric = _find_statistics_metric(str(metrics[0]), [run[owner] for run in scores for owner in owners])
-    columns = slice(1, None) if metric else slice(0, 1)
-    first, second = (np.concatenate([run[owner][:, columns] for owner in owners]) for run in scores)
-    strata = np.concatenate([np.full(len(scores[0][owner]), i) for i, owner in enumerate(owners)])
-    test = paired_bootstrap(second, first, strata=strata, statistic=metric)
-    conclusion = "significant" if test.p < SIGNIFICANCE_LEVEL else "not significant"
-    where = "clients' own test examples" if owners != [""] else "the same examples"
-    return (
-        f"Second run minus first, {metrics[0]} on {where}: {test.difference:+.4f} "
-        f"(95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p:.4f} over {len(first):,} examples: "
-        f"{conclusion}."
-    )
+        return None
+    statistic = _find_statistics_metric(metric, [run[owner] for run in scores for owner in owners])
+    columns = slice(1, None) if statistic else slice(0, 1)
+    ids = np.concatenate([np.full(len(scores[0][owner]), i) for i, owner in enumerate(owners)])
+
+    def load(run: Mapping[str, np.ndarray]) -> RunScores:
+        rows = [run[owner][:, columns].astype(np.float64) for owner in owners]
+        numbers = [float(statistic(r.mean(0), len(r)) if statistic else r.mean()) for r in rows]
+        return score_run(scale * float(np.mean(numbers)), np.concatenate(rows), ids, statistic, scale)
+
+    return load(scores[0]), load(scores[1])
 
 
 def _find_statistics_metric(metric: str, scores: Sequence[np.ndarray]) -> StatisticsMetric | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from motet.report.client_bootstrap import client_spread, worst_tenth
 from motet.transport.mailbox import Traffic
 from motet.transport.private_files import create_private_folder
 
@@ -125,8 +127,9 @@ def score_spread(scores: Sequence[float]) -> dict[str, float]:
     """Return the mean over clients, the standard deviation, and the mean of the worst tenth (at least one client)."""
     if not scores:
         return {}
-    ordered = sorted(scores)
-    mean = sum(ordered) / len(ordered)
-    worst = ordered[: max(1, math.ceil(len(ordered) / 10))]
-    deviation = math.sqrt(sum((score - mean) ** 2 for score in ordered) / len(ordered))
-    return {"mean": mean, "std": deviation, "worst_decile": sum(worst) / len(worst)}
+    array = np.asarray(scores, np.float64)
+    return {
+        "mean": sum(sorted(scores)) / len(scores),
+        "std": float(client_spread(array)),
+        "worst_decile": float(worst_tenth(array)),
+    }

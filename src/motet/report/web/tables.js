@@ -50,10 +50,16 @@ function showResultTables() {
   const section = $("results");
   section.hidden = false;
   const seeds = report.benchmark.seeds.length;
+  const entries = Object.values(report.benchmark.tables).flatMap((table) => Object.values(table.cells).flatMap(Object.values));
+  const isAboutMethods = entries.some((entry) => entry.is_best);
   const legend = [
     `Mean ± standard deviation over ${countOf(seeds, "seed")}`,
-    "shaded: best method of the column",
-    "≈: not significantly different from the best (paired bootstrap over test examples, p ≥ 0.05)",
+    ...(isAboutMethods
+      ? [
+        "shaded: best mean of the column",
+        "≈: not significantly different from the best (t-test over seeds and test examples, Holm's correction, p ≥ 0.05)",
+      ]
+      : ["too few seeds to say which method is best; differences are about these trained models"]),
     "in parentheses: the paper's number",
     "†: some seeds are missing",
     "italic: bounds, not ranked",
@@ -67,11 +73,22 @@ function showResultTables() {
     const rowClass = (row) => (row[0].isBound ? "bound" : "");
     section.append(createElement("h3", {}, table.title));
     section.append(scrollable(sortableTable(["method", ...table.columns], rows, { rowClass })));
+    const differences = differenceRows(table);
+    if (differences.length) {
+      section.append(createElement("p", { class: "note" }, "Differences from the best of the column, with 95 % intervals:"));
+      section.append(scrollable(sortableTable(["minus the best", ...table.columns], differences)));
+    }
     const metrics = table.metric_details ? `Metrics: ${table.metric_details}.` : "";
     for (const note of [table.note, metrics].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
     const claims = table.claims.filter((claim) => claim.compared);
     if (claims.length) section.append(createElement("ul", { class: "claims" }, ...claims.map(claimItem)));
   }
+}
+
+function differenceRows(table) {
+  return table.rows
+    .filter((row) => table.columns.some((column) => table.cells[row][column].difference))
+    .map((row) => [row, ...table.columns.map((column) => table.cells[row][column].difference || "–")]);
 }
 
 function resultCell(entry) {

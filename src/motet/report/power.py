@@ -1,0 +1,71 @@
+"""How many seeds a difference needs to be found, from the variances of runs that are already there."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
+
+FEW_SEEDS = 10  # below, a variance between seeds is a rough estimate
+POWER = 0.8  # of ten experiments in which the difference exists, eight find it
+MOST_SEEDS = 500
+
+
+class SeedPlan(NamedTuple):
+    """What a column needs: the deviation of a difference between seeds, its error from the examples, and the seeds.
+
+    `seeds` belongs to the median pair of methods, `most_seeds` to the pair that varies most. None: no number is enough.
+    """
+
+    column: str
+    runs: int  # seeds that the estimate comes from
+    deviation: float
+    fixed_error: float
+    seeds: int | None
+    most_seeds: int | None
+
+
+def compute_power(difference: float, seeds: int, seed_variance: float, fixed_variance: float) -> float:
+    """Return the probability that a t-test over `seeds` seeds finds a true difference between two methods, with its sign.
+
+    `seed_variance` is the variance of the difference between seeds, `fixed_variance` the part of the variance of the
+    mean that more seeds do not reduce (see `significance.Estimate`).
+    """
+    from scipy.stats import nct, t
+
+    between = seed_variance / seeds
+    variance = between + fixed_variance
+    if variance <= 0:
+        return float(difference != 0)
+    degrees = variance**2 / (between**2 / (seeds - 1)) if between > 0 else math.inf
+    degrees = min(degrees, 1e6)
+    threshold = t.ppf(1 - SIGNIFICANCE_LEVEL / 2, degrees)
+    return float(nct.sf(threshold, degrees, abs(difference) / math.sqrt(variance)))
+
+
+def count_needed_seeds(difference: float, seed_variance: float, fixed_variance: float) -> int | None:
+    """Return the smallest number of seeds that finds the difference with probability `POWER`.
+
+    None if no number of seeds does, because the test set is too small for the difference.
+    """
+    low, high = MIN_SEEDS - 1, MOST_SEEDS
+    if compute_power(difference, high, seed_variance, fixed_variance) < POWER:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if compute_power(difference, middle, seed_variance, fixed_variance) >= POWER:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def describe_assumptions(runs: int) -> str:
+    """Say what the numbers of seeds mean, and how sure they are."""
+    rough = f" The deviation comes from {runs} seeds, so it is a rough estimate." if runs < FEW_SEEDS else ""
+    return (
+        f"With this many seeds, a true difference is found with probability {POWER:.0%} at p < {SIGNIFICANCE_LEVEL:g}, "
+        "for two methods; the correction for more methods needs more. '–' means that the test set is too small: no "
+        f"number of seeds is enough.{rough}"
+    )

@@ -1,0 +1,107 @@
+"""The test of two methods finds a difference where there is none in 5 % of all experiments, whatever seeds and metrics do.
+
+Each experiment trains two equal methods with five seeds and evaluates them on the same texts. Each text has a
+difficulty, each method its own strengths and weaknesses on texts, and each seed a deviation in points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from motet.report.significance import Statistic, compare_crossed, holm, pseudo_values
+from motet.tasks.sufficient_statistics import metric_from_statistics
+
+SEEDS, TEXTS, EXPERIMENTS = 5, 150, 400
+DEVIATIONS = (0.0, 0.4, 1.0, 2.4)  # between seeds, in points
+Draw = tuple[np.ndarray, Statistic | None]  # rows (experiments, methods, seeds, texts, columns), and the metric
+
+
+def draw_quality(rng: np.random.Generator, experiments: int, methods: int) -> np.ndarray:
+    """Return the quality of each answer, standard normal: (experiments, methods, seeds, texts)."""
+    text = rng.normal(size=(experiments, 1, 1, TEXTS))
+    strengths = rng.normal(size=(experiments, methods, 1, TEXTS))
+    chance = rng.normal(size=(experiments, methods, SEEDS, TEXTS))
+    quality: np.ndarray = 0.8 * text + 0.4 * strengths + 0.2**0.5 * chance
+    return quality
+
+
+def draw_seed_effects(
+    rng: np.random.Generator, experiments: int, methods: int, deviation: float, lead: float
+) -> np.ndarray:
+    """Return the effect of each seed in shares of 1; the first method has a lead."""
+    effects = deviation / 100 * rng.normal(size=(experiments, methods, SEEDS, 1))
+    effects[:, 0] += lead / 100
+    return effects
+
+
+def accuracy(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> Draw:
+    threshold = norm.ppf(0.7)  # 70 % are right
+    return (quality < threshold + effects / norm.pdf(threshold))[..., None].astype(np.float64), None
+
+
+def f1(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> Draw:
+    is_right = accuracy(rng, quality, effects)[0][..., 0].astype(bool)
+    truth = rng.random((len(quality), 1, 1, TEXTS)) < 0.4
+    truth = np.broadcast_to(truth, is_right.shape)
+    predicted = np.where(is_right, truth, ~truth)
+    columns = [truth & predicted, ~truth & ~predicted, predicted, ~predicted, truth, ~truth]
+    return np.stack(columns, axis=-1).astype(np.float64), metric_from_statistics("f1", 6)
+
+
+def bleu(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> Draw:
+    lengths = rng.integers(6, 20, (len(quality), 1, 1, TEXTS))
+    totals = np.stack([np.broadcast_to(lengths - n, quality.shape) for n in range(4)], axis=-1)
+    precision = np.clip(0.5 + 0.15 * quality + effects, 0.02, 0.98)
+    share = np.stack([precision ** (1 + n / 2) for n in range(4)], axis=-1)
+    noise = rng.normal(size=share.shape) * np.sqrt(totals * share * (1 - share))  # a binomial draw, but quick
+    matches = np.clip(np.rint(totals * share + noise), 0, totals)
+    both_lengths = np.repeat(totals[..., :1], 2, axis=-1)
+    rows = np.concatenate([np.zeros((*quality.shape, 3)), matches, totals, both_lengths], axis=-1)
+    return rows, metric_from_statistics("bleu", 13)
+
+
+def rouge(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> Draw:
+    return np.clip(0.4 + 0.2 * quality + effects, 0.0, 1.0)[..., None], None
+
+
+def find_differences(
+    metric: Callable[..., Draw], deviation: float, lead: float = 0.0, experiments: int = EXPERIMENTS
+) -> float:
+    """Return the share of experiments in which two methods differ significantly."""
+    rng = np.random.default_rng(11)
+    rejected = []
+    for _ in range(experiments // 100):
+        effects = draw_seed_effects(rng, 100, 2, deviation, lead)
+        rows, statistic = metric(rng, draw_quality(rng, 100, 2), effects)
+        examples = pseudo_values(rows, statistic)
+        values = statistic(rows.mean(-2), TEXTS) if statistic else rows.mean(-2)[..., 0]
+        estimate = compare_crossed(values[:, 0] - values[:, 1], examples[:, 0] - examples[:, 1])
+        rejected.append(estimate.p < 0.05)
+    return float(np.mean(rejected))
+
+
+@pytest.mark.parametrize("metric", [accuracy, f1, bleu, rouge])
+def test_equal_methods_differ_in_five_percent_of_all_experiments(metric: Callable[..., Draw]) -> None:
+    rates = {deviation: find_differences(metric, deviation) for deviation in DEVIATIONS}
+    power = {lead: find_differences(metric, 1.0, lead, 100) for lead in (2.0, 5.0)}
+    print(f"{metric.__name__}: false positives {rates}; power for a lead of 2 and 5 points: {power}")
+    assert all(0.03 <= rate <= 0.07 for rate in rates.values()), rates
+    assert power[2.0] < power[5.0] and power[5.0] > 0.3, power
+
+
+def test_the_best_of_eight_equal_methods_stands_out_in_five_percent_of_all_columns() -> None:
+    rng = np.random.default_rng(3)
+    effects = draw_seed_effects(rng, 150, 8, 1.0, 0.0)
+    examples = accuracy(rng, draw_quality(rng, 150, 8), effects)[0][..., 0]
+    differences = {(a, b): examples[:, a] - examples[:, b] for a, b in combinations(range(8), 2)}
+    p_values = np.stack([compare_crossed(d.mean(-1), d).p for d in differences.values()], axis=-1)
+    best = examples.mean((-2, -1)).argmax(1)
+    with_best = [[i for i, pair in enumerate(differences) if b in pair] for b in best]
+    unadjusted = [min(p[pairs]) < 0.05 for p, pairs in zip(p_values, with_best, strict=True)]
+    assert np.mean([min(holm(p)) < 0.05 for p in p_values]) <= 0.07
+    assert np.mean(unadjusted) > 0.3, "without a correction, the best stands out often"

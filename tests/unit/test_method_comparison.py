@@ -1,0 +1,94 @@
+"""motet compare and motet power for methods: folders with the runs of several seeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tests.benchmarks import finished_benchmark
+from typer.testing import CliRunner
+
+from motet.benchmark.seed_planning import plan_runs, plan_seeds
+from motet.cli import app
+from motet.core.errors import ConfigError
+from motet.experiment.commands.compare import compare_runs
+from motet.experiment.loop.example_scores import write_example_scores
+from motet.experiment.loop.json_files import write_json
+from motet.experiment.recipe.recipe_files import load_recipe
+
+DIFFICULTY = np.random.default_rng(8).random(300)
+CLIENTS = ("a", "b", "c")
+
+
+def write_method(folder: Path, accuracy: float, deviation: float, seeds: int, first: int = 42) -> Path:
+    """Write the runs of a method: one folder per seed, with per-example scores and the scores of three clients."""
+    for seed in range(first, first + seeds):
+        run = folder / f"s{seed}"
+        run.mkdir(parents=True)
+        rng = np.random.default_rng([seed, *folder.name.encode()])
+        right = (DIFFICULTY + rng.normal(0, 0.1, 300) < accuracy + deviation * rng.normal()).astype(np.float32)
+        write_example_scores(run, {"": right[:, None]})
+        (run / "config.yaml").write_text(yaml.safe_dump(load_recipe("quickstart", [f"seed={seed}"]).to_dict()))
+        rows = [
+            {"round": 1, "who": who, "split": "test", "name": "accuracy", "value": accuracy + 0.1 * i}
+            for i, who in enumerate(CLIENTS)
+        ]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        summary = {
+            "headline": "accuracy", "final": {"accuracy": float(right.mean())}, "best": {}, "clients_final": {},
+            "bytes": {"payload_up": 0, "payload_down": 0}, "seconds": 1.0, "items": "test set", "seed": seed,
+        }  # fmt: skip
+        write_json(run / "summary.json", summary)
+    return folder
+
+
+def test_a_difference_that_seeds_explain_is_none_between_methods(tmp_path: Path) -> None:
+    first = write_method(tmp_path / "a", 0.60, 0.06, 5)
+    second = write_method(tmp_path / "b", 0.62, 0.06, 5)
+    verdict = compare_runs(first, second).verdict
+    assert "not significant" in verdict
+    assert "about the methods: the test varies seeds and examples" in verdict
+    assert "Worst tenth of the clients: +0.0200 (95% interval" in verdict
+    far = write_method(tmp_path / "c", 0.85, 0.01, 5)
+    assert ": significant" in compare_runs(first, far).verdict
+    models = compare_runs(first / "s42", far / "s42").verdict
+    assert "about these trained models on new examples, not about the methods" in models
+
+
+def test_other_seeds_and_unfinished_runs_are_rejected(tmp_path: Path) -> None:
+    first = write_method(tmp_path / "a", 0.6, 0.01, 2)
+    with pytest.raises(ConfigError, match="expected the same seeds"):
+        compare_runs(first, write_method(tmp_path / "b", 0.6, 0.01, 3))
+    with pytest.raises(ConfigError, match="several runs with one seed"):
+        write_method(tmp_path / "c", 0.6, 0.01, 1)
+        (tmp_path / "c" / "s42").rename(tmp_path / "c" / "again")
+        write_method(tmp_path / "c", 0.6, 0.01, 1)
+        compare_runs(first, tmp_path / "c")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="has no runs"):
+        compare_runs(first, tmp_path / "empty")
+
+
+def test_power_says_how_many_seeds_a_difference_needs(tmp_path: Path) -> None:
+    first = write_method(tmp_path / "a", 0.6, 0.03, 4)
+    second = write_method(tmp_path / "b", 0.6, 0.03, 4)
+    large, small = (plan_runs(first, second, points) for points in (20.0, 2.0))
+    assert large.seeds is not None and small.seeds is not None and 5 <= large.seeds < small.seeds
+    with pytest.raises(ConfigError, match="has one run"):
+        plan_runs(first / "s42", second / "s42", 1.0)
+
+
+def test_power_plans_every_column_of_a_suite(tmp_path: Path) -> None:
+    benchmark = finished_benchmark(tmp_path)
+    (plan,) = plan_seeds(benchmark, 9.0)
+    assert plan.column == "methods, α=1"
+    assert plan.deviation == pytest.approx(1.2**0.5)
+    result = CliRunner().invoke(app, ["power", str(benchmark.folder), "--difference", "0.1"])
+    assert result.exit_code == 0, result.output
+    assert "methods, α=1" in result.output and "the test set is too small" in result.output
+    (tmp_path / "one").mkdir()
+    with pytest.raises(ConfigError, match="no column with two methods and two seeds"):
+        plan_seeds(finished_benchmark(tmp_path / "one", seeds=1), 1.0)
