@@ -11,6 +11,7 @@ from tests.runs import advance, start_run
 
 from motet.algorithms import ALGORITHMS
 from motet.core.program import Algorithm
+from motet.core.rebased import split_base
 from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.load_corpus import BUILTIN_CORPORA
@@ -44,9 +45,13 @@ def assert_packing_changes_nothing(federation: Federation, algorithm: Algorithm)
     packed = run_two_rounds(federation, algorithm, PackedExecutor(CPU, width=8, use_bf16=False))
     initial = federation.initial_models().shared
     for client in federation.clients:
-        params = serial.model_for(client)
+        params, base_update = split_base(serial.model_for(client))
+        packed_params, packed_base_update = split_base(packed.model_for(client))
         scale = (params - initial).norm() if params.layout == initial.layout else params.norm()
-        assert (params - packed.model_for(client)).norm() <= 1e-4 * scale
+        assert (params - packed_params).norm() <= 1e-4 * scale
+        assert (base_update is None) == (packed_base_update is None)
+        if base_update is not None and packed_base_update is not None:
+            assert (base_update - packed_base_update).norm() <= 1e-4 * max(base_update.norm(), scale)
     first = federation.clients[0]
     assert serial.evaluator.evaluate_clients().scores[first] == pytest.approx(
         packed.evaluator.evaluate_clients().scores[first], abs=1e-3

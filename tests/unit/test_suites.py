@@ -123,7 +123,6 @@ def test_a_claim_about_a_column_with_several_metrics_names_the_metric() -> None:
     "request_",
     [
         BenchmarkRequest("two", only=("methods/FedAvg/α=1",)),
-        BenchmarkRequest("two", quick=True),
         BenchmarkRequest("two"),
     ],
 )
@@ -131,6 +130,11 @@ def test_a_claim_about_cells_that_were_not_run_is_skipped(request_: BenchmarkReq
     text = SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralized/AVG >")
     table = Benchmark(tmp_path, request_, parse_suite("two", text)).tables()[0]
     assert [(c.claim, c.compared) for c in table.claims] == [("centralized/AVG > FedAvg", 0), ("*/α=9 > */α=1", 0)]
+
+
+def test_a_quick_benchmark_judges_no_claim(tmp_path: Path) -> None:
+    table = Benchmark(tmp_path, BenchmarkRequest("two", quick=True), parse_suite("two", SUITE)).tables()[0]
+    assert not table.claims
 
 
 def test_an_invalid_recipe_is_reported_with_its_cell() -> None:

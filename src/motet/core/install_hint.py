@@ -8,9 +8,9 @@ import re
 _EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
 
 
-def install_command(extra: str) -> str:
-    """Return a pip command for the packages of an extra, such as `pip install 'grpcio>=1.60'`."""
-    packages = [f"'{package}'" for package in _packages(extra)]
+def install_command(extra: str, package: str = "") -> str:
+    """Return a pip command for the packages of an extra, or one of them, such as `pip install 'grpcio>=1.60'`."""
+    packages = [f"'{requirement}'" for requirement in _packages(extra) if requirement.startswith(package)]
     return f"pip install {' '.join(packages)}" if packages else f"pip install 'motet[{extra}]'"
 
 
