@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from tests.motet_process import MotetProcess
 
 import motet
 from motet import cli
@@ -95,10 +93,9 @@ def uninterrupted(folder: Path) -> Path:
 
 
 def test_a_killed_benchmark_resumes_with_the_same_results(folder: Path, uninterrupted: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(motet.__file__).parents[1])}
-    command = [sys.executable, "-m", "motet", "bench", "small.yaml", "--seeds", "2", "--jobs", "2", "--out", "cut"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+    environment = {"PYTHONPATH": str(Path(motet.__file__).parents[1])}  # for the workers
+    command = ["bench", "small.yaml", "--seeds", "2", "--jobs", "2", "--out", "cut"]
+    process = MotetProcess(*command, folder=folder, environment=environment)
     out_folder, deadline = folder / "cut", time.monotonic() + 200
     while not list(out_folder.glob("runs/*/summary.json")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
+from tests.motet_process import MotetProcess
 from tests.networks import find_free_port
 
 from motet.core.errors import ConfigError
@@ -36,14 +34,10 @@ class Processes:
     """Starts `motet` processes, which end with the test."""
 
     def __init__(self) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[MotetProcess] = []
 
-    def __call__(self, *arguments: str, token: str = "") -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "motet", *arguments]
-        environment = {**os.environ, "MOTET_TOKEN": token}
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
+    def __call__(self, *arguments: str, token: str = "") -> MotetProcess:
+        process = MotetProcess(*arguments, environment={"MOTET_TOKEN": token}, errors_to_output=True)
         self.processes.append(process)
         return process
 
@@ -57,7 +51,7 @@ def motet() -> Iterator[Processes]:
         process.wait()
 
 
-def wait_until(condition: Callable[[], bool], *processes: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], bool], *processes: MotetProcess) -> None:
     """Wait for a condition, and fail if one of the processes fails meanwhile."""
     deadline = time.monotonic() + 180
     while not condition():
@@ -67,7 +61,7 @@ def wait_until(condition: Callable[[], bool], *processes: subprocess.Popen[str])
         time.sleep(0.02)
 
 
-def wait_for_success(*processes: subprocess.Popen[str]) -> list[str]:
+def wait_for_success(*processes: MotetProcess) -> list[str]:
     """Wait for processes to exit with status 0, and return their output."""
     outputs = []
     for process in processes:
@@ -83,7 +77,7 @@ def count_rounds(folder: Path) -> int:
     return max((row["round"] for row in rows), default=0)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: MotetProcess) -> None:
     process.kill()
     process.communicate()
 
@@ -131,7 +125,7 @@ def test_a_secure_run_survives_kills_of_its_server_and_a_client(motet: Processes
     settings = [*SETTINGS, "rounds=4", "data.limit=120", "partition.clients=3", "secure.type=secagg", "device=cpu"]
     serve = ["serve", "toy-classification", *settings, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
 
-    def join(*names: str) -> subprocess.Popen[str]:
+    def join(*names: str) -> MotetProcess:
         words = [word for name in names for word in ("--name", name)]
         options = ["--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", "--state-dir", str(tmp_path)]
         return motet("join", *options, *settings, *words)
@@ -166,7 +160,7 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     recipe = str(tmp_path / "recipe.yaml")
     server = motet("serve", recipe, "--bind", address, "--allow", str(allowed), "--out", str(run))
 
-    def join(name: str, token: str, states: str = "states") -> subprocess.Popen[str]:
+    def join(name: str, token: str, states: str = "states") -> MotetProcess:
         data = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict"]
         state = ["--state-dir", str(tmp_path / states)]
         save = ["--save", str(tmp_path / "saved")] if name == "north" else []
@@ -283,7 +277,7 @@ def test_clients_with_different_tasks_train_the_layers_that_they_share(motet: Pr
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", address, "--out", str(run))
 
-    def join(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
+    def join(name: str, group: list[str], *data: str) -> MotetProcess:
         state = ["--state-dir", str(tmp_path / "states")]
         options = ["--name", name, "--allow-plain-updates", *group, *state]
         return motet("join", "--server", address, *options, "--data", *data)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.motet_process import MotetProcess
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.recipe_runner import run_recipe
@@ -22,28 +21,14 @@ RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.
 RUN += ["data.dev_share=0.1", "evaluation.best_round_metric=loss"]
 
 
-def start_motet(*arguments: str) -> subprocess.Popen[str]:
-    def handle_ctrl_c() -> None:  # a process that a shell starts in the background ignores it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    command = [sys.executable, "-m", "motet", *arguments]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=handle_ctrl_c,  # noqa: PLW1509
-    )
-
-
 def run_motet(*arguments: str) -> tuple[int, str]:
     """Run a command to its end, and return its exit status and errors."""
-    process = start_motet(*arguments)
+    process = MotetProcess(*arguments)
     _, errors = process.communicate(timeout=300)
     return process.returncode, errors
 
 
-def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -> None:
+def wait_for_rounds(folder: Path, rounds: int, process: MotetProcess) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         path = folder / "metrics.jsonl"
@@ -84,7 +69,7 @@ def evaluated_rounds(folder: Path) -> list[int]:
 
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
     interrupted = tmp_path / "interrupted"
-    process = start_motet(*RUN, "--out", str(interrupted))
+    process = MotetProcess(*RUN, "--out", str(interrupted))
     wait_for_rounds(interrupted, 3, process)
     time.sleep(0.05)  # into the next round
     with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
@@ -103,7 +88,7 @@ def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Pa
     settings = [*RUN, "algorithm.type=isolated", "evaluation.clients=2"]
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
     assert run_motet(*settings, "--out", str(uninterrupted))[0] == 0
-    process = start_motet(*settings, "--out", str(interrupted))
+    process = MotetProcess(*settings, "--out", str(interrupted))
     wait_for_rounds(interrupted, 2, process)
     time.sleep(0.1)
     process.kill()
@@ -115,7 +100,7 @@ def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Pa
 
 def test_ctrl_c_exits_with_130_prints_how_to_resume_and_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "o"
-    process = start_motet(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
+    process = MotetProcess(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
     wait_for_rounds(folder, 2, process)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)

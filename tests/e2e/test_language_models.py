@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.test_deployment import Processes, motet, wait_for_success
-from tests.e2e.test_interrupted_runs import read_results, run_motet, start_motet, wait_for_rounds
+from tests.e2e.test_interrupted_runs import read_results, run_motet, wait_for_rounds
+from tests.motet_process import MotetProcess
 from tests.networks import find_free_port
 from tests.unit.test_adapter_export import save_base
 
@@ -30,7 +31,7 @@ def test_a_killed_run_resumes_to_the_same_adapters_and_samples(tmp_path: Path) -
     settings = ["run", "toy-instruct", *SMALL, "evaluation.every=1", "checkpoint.seconds=0"]
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
     assert run_motet(*settings, "--out", str(uninterrupted)) == (0, "")
-    process = start_motet(*settings, "--out", str(interrupted))
+    process = MotetProcess(*settings, "--out", str(interrupted))
     wait_for_rounds(interrupted, 1, process)
     process.kill()
     process.communicate()

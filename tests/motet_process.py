@@ -1,0 +1,92 @@
+"""`motet` in processes of its own that start fast.
+
+An import of torch and transformers takes seconds. A server process of this test session does it once, and every
+process is a fork of it. A process can be killed and interrupted like one that a shell starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PRELOADED = [
+    "motet.cli",
+    "motet.experiment.commands.recipe_runner",
+    "transformers.models.bert.modeling_bert",
+    "sklearn.metrics",
+    "matplotlib.pyplot",
+]
+_FORKSERVER = multiprocessing.get_context("forkserver")
+_FORKSERVER.set_forkserver_preload(PRELOADED)
+
+
+class MotetProcess:
+    """A `motet` command that runs in the background, with the interface of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        errors_to_output: bool = False,
+    ):
+        self._folder = tempfile.TemporaryDirectory()
+        self._out = Path(self._folder.name) / "out"
+        self._err = self._out if errors_to_output else Path(self._folder.name) / "err"
+        options = (arguments, str(folder or Path.cwd()), {**os.environ, **(environment or {})}, self._out, self._err)
+        self._process: Any = _FORKSERVER.Process(target=_run_motet, args=options)
+        self._process.start()
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("motet", timeout or 0.0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end, and return what the process printed: its output and its errors."""
+        self.wait(timeout)
+        return tuple(path.read_text() if path.exists() else "" for path in (self._out, self._err))  # type: ignore[return-value]
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _run_motet(arguments: tuple[str, ...], folder: str, environment: dict[str, str], out: Path, err: Path) -> None:
+    for path, descriptor in ((out, 1), (err, 2)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, descriptor)
+        os.close(file)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["motet", *arguments]
+    from motet.cli import main
+
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing skips them
