@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# The tests run side by side. Several threads in each would wait for each other. numpy reads it at import.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 from collections.abc import Iterator
 from dataclasses import replace
 

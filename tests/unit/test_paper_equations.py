@@ -178,7 +178,7 @@ def test_scaffold_uses_the_sum_of_varying_learning_rates() -> None:
 
 def test_scaffold_and_feddyn_reach_the_global_optimum_with_unequal_clients() -> None:
     for algorithm in (scaffold(SGD), feddyn(Solver(optimizer="sgd", lr=0.1, batch=2, epochs=20, clip=0.0), alpha=1.0)):
-        state = FakeFederation(algorithm, make_params(0.0)).run(300)
+        state = FakeFederation(algorithm, make_params(0.0)).run(80)
         assert float(state.params["body"]) == pytest.approx(GLOBAL_OPTIMUM, abs=1e-3)
 
 
@@ -234,8 +234,8 @@ def test_pfedme_reaches_the_optimum_of_the_moreau_envelopes() -> None:
         one_round.append(w)
     assert float(federation.run().params["body"]) == pytest.approx(float(np.mean(one_round)), abs=1e-6)
     w = float(
-        FakeFederation(pfedme(Solver(optimizer="sgd", lr=0.1, steps=1, clip=0.0), lam, 0.05, 1.0, 60), make_params(0.0))
-        .run(400)
+        FakeFederation(pfedme(Solver(optimizer="sgd", lr=0.1, steps=1, clip=0.0), lam, 0.2, 1.0, 60), make_params(0.0))
+        .run(100)
         .params["body"]
     )
     assert w == pytest.approx(sum(envelope[c] * OPTIMA[c] for c in CURVATURES) / sum(envelope.values()), abs=1e-4)
@@ -269,7 +269,7 @@ def test_per_fedavg_follows_the_first_order_steps() -> None:
     one_step = per_fedavg(Solver(optimizer="sgd", lr=0.1, steps=1, clip=0.0), alpha)
     weights = {c: CURVATURES[c] * (1 - alpha * CURVATURES[c]) for c in CURVATURES}
     optimum = sum(weights[c] * OPTIMA[c] for c in CURVATURES) / sum(weights.values())
-    assert float(FakeFederation(one_step, make_params(0.0)).run(400).params["body"]) == pytest.approx(optimum, abs=1e-5)
+    assert float(FakeFederation(one_step, make_params(0.0)).run(200).params["body"]) == pytest.approx(optimum, abs=1e-5)
 
 
 def test_fedrep_trains_the_head_and_then_the_representation() -> None:
