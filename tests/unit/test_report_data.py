@@ -14,7 +14,14 @@ from motet.experiment.recipe.recipe_files import load_recipe
 @pytest.fixture(scope="module")
 def distillation_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "run"
-    settings = ["rounds=2", "device=cpu", "transport.workers=0", "data.limit=120", "data.test_limit=40", "solver.epochs=1"]
+    settings = [
+        "rounds=2",
+        "device=cpu",
+        "transport.workers=0",
+        "data.limit=120",
+        "data.test_limit=40",
+        "solver.epochs=1",
+    ]
     run_recipe(load_recipe("toy-adafd", settings), folder)
     return folder
 
