@@ -67,7 +67,8 @@ def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) 
     assert not methods.entries["centralized"]["α=1"].is_best, "bounds are not ranked"
     assert methods.entries["FedOpt"]["AVG"].mean == pytest.approx(79.0)
     assert methods.entries["FedAvg"]["AVG"].missing_reason == "some columns are missing"
-    assert [claim.holds for claim in methods.claims] == [False, False]
+    assert [claim.verdict for claim in methods.claims] == ["shown", "not shown"]
+    assert "✓ shown: FedOpt > FedAvg: 9.0 [" in render_markdown(methods)
     assert traffic.entries["FedOpt"]["α=1 MB"].mean == 2.0
     assert traffic.entries["FedOpt"]["α=1 rounds to 0.7"].mean == 2.0
     assert traffic.lower_is_better == ("α=1 MB", "α=1 rounds to 0.7")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tests.benchmarks import SUITE
 
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import build_cells, check_runs, unique_runs
-from motet.benchmark.claims import check_claims
 from motet.benchmark.suite import Suite, is_selected, list_suites, load_suite, parse_suite
 from motet.core.errors import ConfigError
 
@@ -179,40 +177,3 @@ def test_shipped_suites_use_no_old_recipe_keys(name: str, capsys: pytest.Capture
     renamed_keys.print_rename_once.cache_clear()
     build_cells(load_suite(name), [42], only=["*"])
     assert capsys.readouterr().err == ""
-
-
-@dataclass(frozen=True)
-class Number:
-    mean: float | None
-
-
-ENTRIES = {
-    "a": {"x": Number(2.0), "y": Number(1.0)},
-    "b": {"x": Number(1.0), "y": Number(1.5)},
-    "c": {"x": Number(None), "y": Number(9.0)},
-}
-
-
-@pytest.mark.parametrize(
-    ("claim", "held", "compared"),
-    [
-        ("a > b", 1, 2),
-        ("a ≈ b within 0.6", 1, 2),
-        ("a/x > b/x", 1, 1),
-        ("*/x > */y", 1, 2),  # c has no x
-        ("c > a", 1, 1),
-        ("c/y > *", 2, 2),  # not compared with itself
-        ("c/y > */y", 2, 2),
-        ("b > a/x", 0, 1),
-        ("b/x > a/x", 0, 1),
-        ("a/x > b/*", 2, 2),
-    ],
-)
-def test_a_claim_is_checked_in_every_cell_it_is_about(claim: str, held: int, compared: int) -> None:
-    (result,) = check_claims([claim], "abc", "xy", ENTRIES)
-    assert (result.held, result.compared) == (held, compared)
-
-
-def test_a_claim_turns_around_where_lower_is_better() -> None:
-    (result,) = check_claims(["a/x > b/x"], "abc", "xy", ENTRIES, lower_is_better=("x",))
-    assert (result.held, result.counterexamples) == (0, ("a 2.0, b 1.0 (x)",))

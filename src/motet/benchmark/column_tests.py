@@ -17,7 +17,7 @@ from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_entry import TableEntry
 from motet.benchmark.table_metrics import TableMetric
 from motet.report.client_bootstrap import client_interval, compare_clients
-from motet.report.paired_scores import RunScores, SharedUnits, compare_methods, score_run
+from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run
 from motet.report.significance import Comparison, holm
 
 Entries = dict[str, dict[str, TableEntry]]  # by row and column
@@ -75,6 +75,13 @@ def compare_entries(
         for a, b in combinations(entries, 2):
             comparisons[a, b] = compare_methods(column.runs[a], column.runs[b], column.shared)
     return {pair: comparison for pair, comparison in comparisons.items() if comparison is not None}
+
+
+def pair_entries(first: TableEntry, second: TableEntry, metric: TableMetric | None, store: RunStore) -> PairedRuns:
+    """Return the differences first − second of two entries with the same seeds."""
+    has_mean = metric is None or metric.client_statistic is None  # else examples do not give the number
+    column = ColumnScores.load({"first": first, "second": second}, metric if has_mean else None, store)
+    return PairedRuns.subtract(column.runs["first"], column.runs["second"], column.shared)
 
 
 def _add_intervals(

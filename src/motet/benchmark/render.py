@@ -72,15 +72,9 @@ def _metrics_sentence(table: ResultTable) -> str:
 
 
 def claim_lines(table: ResultTable) -> list[str]:
-    """Describe each claim that could be checked: whether it holds, and where it does not."""
-    lines = []
-    for result in table.claims:
-        if not result.compared:
-            continue
-        count = "" if result.compared == 1 else f" in {result.held} of {result.compared} comparisons"
-        counterexamples = f": {'; '.join(result.counterexamples)}" if result.counterexamples else ""
-        lines.append(f"{'✓' if result.holds else '✗'} {result.claim}{count}{counterexamples}")
-    return lines
+    """Describe the verdict on each claim whose cells were run."""
+    marks = {"shown": "✓", "not shown": "○", "contradicted": "✗"}
+    return [f"{marks[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
 
 
 def render_latex(table: ResultTable, label: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from motet.benchmark.cells import Cell
-from motet.benchmark.claims import ClaimResult, check_claims
-from motet.benchmark.column_tests import rank_column
+from motet.benchmark.claim_tests import ClaimResult, ClaimTable
+from motet.benchmark.column_tests import Entries, rank_column
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TableSpec
 from motet.benchmark.table_entry import TableEntry, describe_difference
@@ -41,6 +41,7 @@ class ResultTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for results.json and the report page."""
+        claims = [{**asdict(claim), "text": claim.describe()} for claim in self.claims]
         cells = {
             row: {
                 column: {
@@ -55,7 +56,8 @@ class ResultTable:
             }
             for row, entries in self.entries.items()
         }
-        return {**{k: v for k, v in asdict(self).items() if k != "entries"}, "cells": cells}
+        values = {k: v for k, v in asdict(self).items() if k != "entries"}
+        return {**values, "claims": claims, "cells": cells}
 
 
 def build_tables(suite: Suite, cells: Sequence[Cell], store: RunStore) -> list[ResultTable]:
@@ -94,9 +96,35 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         lower_is_better=lower_is_better,
         entries=entries,
         metric_details=_describe_metrics(cells, metrics.values(), store),
-        claims=tuple(check_claims(spec.claims, methods, headings, entries, lower_is_better)),
+        claims=tuple(_claim_table(spec, cells, methods, metrics, entries, store).check(spec.claims)),
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
     )
+
+
+def _claim_table(
+    spec: TableSpec,
+    cells: Sequence[Cell],
+    methods: Sequence[str],
+    metrics: Mapping[str, TableMetric],
+    entries: Entries,
+    store: RunStore,
+) -> ClaimTable:
+    corpora: dict[str, str] = {}
+    for cell in cells:
+        names = dict.fromkeys(group.data.name or "own data" for group in cell.run.config.client_groups)
+        clients = spec.column(cell.column).clients  # a column of some clients is about their part of the corpora
+        corpora |= {h: f"{', '.join(names)} {clients or ''}" for h in _column_metrics(spec, cell.column)}
+    averages = {
+        average: [heading for part in parts for heading in _average_headings(spec, entries[methods[0]], part)]
+        for average, parts in spec.average.items()
+        if methods and average in entries[methods[0]]
+    }
+    return ClaimTable(methods, entries, metrics, corpora, averages, store)
+
+
+def _average_headings(spec: TableSpec, row: Mapping[str, TableEntry], part: str) -> list[str]:
+    """Return the headings of a part of an average: itself, or all metrics of a column."""
+    return [part] if part in row else [h for h in row if part in spec.columns and h in spec.metrics(part)]
 
 
 def _describe_metrics(cells: Sequence[Cell], metrics: Iterable[TableMetric], store: RunStore) -> str:
@@ -165,8 +193,7 @@ def _average_entry(
     """Average over columns, seed by seed. A column with several numbers counts once."""
     groups = []
     for part in parts:
-        headings = [part] if part in row else [h for h in row if part in spec.columns and h in spec.metrics(part)]
-        groups.append([row[heading].values for heading in headings])
+        groups.append([row[heading].values for heading in _average_headings(spec, row, part)])
     seed_counts = {len(values) for group in groups for values in group}
     if len(seed_counts) != 1 or seed_counts == {0}:
         return TableEntry(published=published, missing_reason="some columns are missing")

@@ -57,12 +57,18 @@ def format_number(value: float, like: float | None = None) -> str:
     return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
+def format_interval(comparison: Comparison, like: float | None = None) -> str:
+    """Format a difference with its interval: −9.0 [−14.6, −3.4]."""
+    numbers = (comparison.difference, comparison.low, comparison.high)
+    size = max(map(abs, numbers)) if like is None else like
+    difference, low, high = (format_number(number, size).replace("-", "−") for number in numbers)
+    return f"{difference} [{low}, {high}]"
+
+
 def describe_difference(entry: TableEntry) -> str:
     """Return the difference to the best of the column with its interval and p-value; empty if it was not tested."""
     comparison = entry.comparison
     if comparison is None or entry.p_value is None or entry.mean is None:
         return ""
-    numbers = (comparison.difference, comparison.low, comparison.high)
-    difference, low, high = (format_number(number, entry.mean).replace("-", "−") for number in numbers)
     p = "p < 0.001" if entry.p_value < 0.001 else f"p = {entry.p_value:.3f}"
-    return f"{difference} [{low}, {high}], {p}"
+    return f"{format_interval(comparison, entry.mean)}, {p}"

@@ -130,6 +130,11 @@ class TableMetric:
         return self.spec.kind in ("local", "worst", "spread", "shared")
 
     @property
+    def is_score(self) -> bool:
+        """Whether the number says how good the models are, in percent."""
+        return not self.lower_is_better and self.spec.kind not in ("worst", "backdoor")
+
+    @property
     def is_traffic(self) -> bool:
         """Whether the number is counted, not estimated: it hardly varies between seeds."""
         return self.spec.kind in _TRAFFIC_KEYS

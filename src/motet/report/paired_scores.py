@@ -105,19 +105,27 @@ class PairedRuns:
         return compare_seeds(self.values)
 
     def compare_models(self) -> Comparison | None:
-        """Compare trained models: only the examples vary. One text that is evaluated three times is still one text."""
+        """Compare trained models: only the examples vary."""
+        variance = self.model_variance()
+        if self.examples is None or variance is None:
+            return None
+        spread = np.asarray(variance)
+        estimate = Estimate(self.values.mean(), spread, np.asarray(len(self.examples[0]) - 1.0), fixed=spread)
+        return estimate.compare("examples")
+
+    def model_variance(self) -> float | None:
+        """Return the variance of the mean difference if only the examples vary; None if it is not known.
+
+        One text that is evaluated three times is still one text.
+        """
         if self.examples is None or len(self.examples[0]) < 2:
             return None
         is_crossed = self.shared.clients or (self.shared.examples and self.is_global)
         if is_crossed and len({len(e) for e in self.examples}) == 1:
-            variance = _example_variance(np.mean(self.examples, axis=0), self.owners[0])
-        else:
-            parts = [_example_variance(*pair) for pair in zip(self.examples, self.owners, strict=True)]
-            repeats = len(parts) if self.shared.examples else 1
-            variance = float(np.mean(parts)) * repeats / len(parts)
-        spread = np.asarray(variance)
-        estimate = Estimate(self.values.mean(), spread, np.asarray(len(self.examples[0]) - 1.0), fixed=spread)
-        return estimate.compare("examples")
+            return _example_variance(np.mean(self.examples, axis=0), self.owners[0])
+        parts = [_example_variance(*pair) for pair in zip(self.examples, self.owners, strict=True)]
+        repeats = len(parts) if self.shared.examples else 1
+        return float(np.mean(parts)) * repeats / len(parts)
 
 
 def _subtract(first: RunScores, second: RunScores) -> np.ndarray | None:

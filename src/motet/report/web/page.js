@@ -186,8 +186,8 @@ function benchmarkFacts() {
   const { runs, seeds, tables } = report.benchmark;
   const claims = Object.values(tables).flatMap((table) => table.claims).filter((claim) => claim.compared);
   const facts = [[`${runs.done} / ${runs.all}`, "runs done"], [`${seeds.length}`, "seeds"]];
-  const holding = claims.filter((claim) => claim.held === claim.compared);
-  if (claims.length) facts.push([`${holding.length} / ${claims.length}`, "claims of the paper hold"]);
+  const shown = claims.filter((claim) => claim.verdict === "shown");
+  if (claims.length) facts.push([`${shown.length} / ${claims.length}`, "claims of the paper are shown"]);
   return facts;
 }
 

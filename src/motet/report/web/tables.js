@@ -99,12 +99,11 @@ function resultCell(entry) {
   return { text, sort: entry.mean, class: entry.is_best ? "best" : "", small };
 }
 
+const CLAIM_MARKS = { shown: "✓ ", "not shown": "○ ", contradicted: "✗ " };
+
 function claimItem(claim) {
-  const holds = claim.held === claim.compared;
-  const count = claim.compared > 1 ? ` (${claim.held} of ${claim.compared})` : "";
-  const numbers = claim.counterexamples.length ? `: ${claim.counterexamples.join("; ")}` : "";
-  const mark = createElement("span", { class: holds ? "holds" : "fails" }, holds ? "✓ holds: " : "✗ does not hold: ");
-  return createElement("li", {}, mark, claim.claim + count + numbers);
+  const mark = createElement("span", { class: claim.verdict.replace(" ", "-") }, CLAIM_MARKS[claim.verdict]);
+  return createElement("li", {}, mark, claim.text);
 }
 
 // All runs
