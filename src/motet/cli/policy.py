@@ -64,9 +64,14 @@ def audit(
 def audit_privacy(
     run: Annotated[Path, typer.Argument(help="Folder of a finished simulation.")],
     limit: Annotated[int, typer.Option(min=20, help="Largest number of training texts, and of others.")] = 2000,
+    canaries: Annotated[
+        int, typer.Option(min=0, help="Number of clients with known updates, in runs with noise; 0 for none.")
+    ] = 500,
+    batch: Annotated[int, typer.Option(min=1, help="Texts in the batch whose tokens are read from gradients.")] = 4,
 ) -> None:
-    """Attack the model of a run with membership inference, and print the ε that the attack proves beside the claimed one."""
+    """Attack a run: membership inference, canaries, and tokens from gradients, beside the ε that it claims."""
+    from motet.experiment.commands.privacy_audit import FIGURE_FILE, format_audit
     from motet.experiment.commands.privacy_audit import audit_privacy as run_audit
-    from motet.experiment.commands.privacy_audit import format_audit
 
-    typer.echo(format_audit(*run_audit(run, limit)))
+    typer.echo(format_audit(run_audit(run, limit, canaries, batch)))
+    typer.echo(f"Figure: {run / FIGURE_FILE}")

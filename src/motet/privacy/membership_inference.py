@@ -1,12 +1,9 @@
 """Membership inference: how well can somebody with the model tell training texts from others?
 
 Each text has a score, higher if it was more likely used for training. Half of the texts calibrate the threshold, the others
-measure the attack. Under (ε, δ)-differential privacy the rates of every such attack obey
-
-    true positives ≤ e^ε · false positives + δ,   and the same with both swapped for their complements
-
-so confidence bounds of the rates give a lower bound of ε (Jagielski et al. 2020; Nasr et al. 2021). ε here protects a whole
-client, and a single text is at most that, so the bound holds for the ε that Motet reports.
+measure the attack. As many training texts as others take part, as if a coin had decided for each text. Correct guesses
+above the threshold, or below it, prove a lower bound of ε (`epsilon_bounds`). ε here protects a whole client, and a
+single text is at most that, so the bound holds for the ε that Motet reports.
 """
 
 from __future__ import annotations
@@ -15,6 +12,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
+from motet.privacy.epsilon_bounds import coin_epsilon_bound
 
 CONFIDENCE = 0.95
 
@@ -36,11 +35,12 @@ def infer_membership(
 ) -> MembershipResult:
     """Attack with a threshold that is calibrated on one half of the texts, and measured on the other."""
     calibration, test = [], []
+    count = min(len(member_scores), len(other_scores))
     for scores in (member_scores, other_scores):
-        shuffled = scores[rng.permutation(len(scores))]
-        calibration.append(shuffled[: len(scores) // 2])
-        test.append(shuffled[len(scores) // 2 :])
-    threshold = calibrate_threshold(calibration[0], calibration[1], delta)
+        shuffled = scores[rng.permutation(len(scores))[:count]]
+        calibration.append(shuffled[: count // 2])
+        test.append(shuffled[count // 2 :])
+    threshold = calibrate_threshold(calibration[0], calibration[1])
     hits, false_alarms = (int((scores > threshold).sum()) for scores in test)
     return MembershipResult(
         members=len(test[0]),
@@ -52,23 +52,33 @@ def infer_membership(
     )
 
 
-def calibrate_threshold(member_scores: np.ndarray, other_scores: np.ndarray, delta: float) -> float:
-    """Return the threshold that proves the largest ε on these texts, among 100 quantiles of all scores."""
+def calibrate_threshold(member_scores: np.ndarray, other_scores: np.ndarray) -> float:
+    """Return the threshold with the most certain guesses on these texts, among 100 quantiles of all scores."""
     candidates = np.quantile(np.concatenate([member_scores, other_scores]), np.linspace(0.005, 0.995, 100))
 
-    def proves(threshold: float) -> tuple[float, float]:
-        hits, false_alarms = int((member_scores > threshold).sum()), int((other_scores > threshold).sum())
-        bound = lower_epsilon_bound(hits, len(member_scores), false_alarms, len(other_scores), delta)
-        return bound, hits / len(member_scores) - false_alarms / len(other_scores)
+    def certainty(threshold: float) -> float:
+        """Return the share of correct guesses above or below the threshold, less two standard errors."""
+        above = np.array([(member_scores > threshold).sum(), (other_scores > threshold).sum()])
+        below = np.array([(other_scores <= threshold).sum(), (member_scores <= threshold).sum()])
+        return max(_cautious_rate(int(right), int(wrong)) for right, wrong in (above, below))
 
-    return float(max(candidates, key=proves))
+    return float(max(candidates, key=certainty))
+
+
+def _cautious_rate(right: int, wrong: int) -> float:
+    guesses = max(1, right + wrong)
+    rate = right / guesses
+    return rate - 2 * math.sqrt(rate * (1 - rate) / guesses + 1 / guesses**2)
 
 
 def lower_epsilon_bound(hits: int, members: int, false_alarms: int, others: int, delta: float) -> float:
     """Return an ε that the mechanism exceeds with 95 % confidence, from the counts of one attack."""
-    positive = _log_ratio(_lower_rate(hits, members) - delta, _upper_rate(false_alarms, others))
-    negative = _log_ratio(_lower_rate(others - false_alarms, others) - delta, _upper_rate(members - hits, members))
-    return max(0.0, positive, negative)
+    coins, error = members + others, (1 - CONFIDENCE) / 2  # two bounds share the probability of an error
+    misses, rejections = members - hits, others - false_alarms
+    return max(
+        coin_epsilon_bound(coins, hits + false_alarms, hits, delta, error),
+        coin_epsilon_bound(coins, misses + rejections, rejections, delta, error),
+    )
 
 
 def area_under_curve(member_scores: np.ndarray, other_scores: np.ndarray) -> float:
@@ -77,20 +87,3 @@ def area_under_curve(member_scores: np.ndarray, other_scores: np.ndarray) -> flo
     below = np.searchsorted(ordered, member_scores, "left")
     not_above = np.searchsorted(ordered, member_scores, "right")
     return float((below + not_above).mean() / 2 / len(other_scores))
-
-
-def _lower_rate(count: int, total: int) -> float:
-    """Return the lower end of a Clopper-Pearson interval. Two rates share the probability of an error."""
-    from scipy.stats import beta
-
-    return float(beta.ppf((1 - CONFIDENCE) / 2, count, total - count + 1)) if count else 0.0
-
-
-def _upper_rate(count: int, total: int) -> float:
-    from scipy.stats import beta
-
-    return float(beta.ppf(1 - (1 - CONFIDENCE) / 2, count + 1, total - count)) if count < total else 1.0
-
-
-def _log_ratio(numerator: float, denominator: float) -> float:
-    return math.log(numerator / denominator) if numerator > 0 and denominator > 0 else 0.0

@@ -334,7 +334,7 @@ def _startup_notes(plan: RunPlan) -> list[str]:
         notes.append(
             f"cohort.size is {plan.cohort.size}, but there are {clients} clients; all take part in every round"
         )
-    for name, wrapper in (("masks", plan.components.secure), ("noise", plan.components.privacy)):
+    for name, wrapper in (("masks come", plan.components.secure), ("noise comes", plan.components.privacy)):
         if wrapper is not None and wrapper.seeded:
-            notes.append(f"{name} come from the run's seed, so the run is reproducible and protects nobody")
+            notes.append(f"{name} from the run's seed, so the run is reproducible and protects nobody")
     return [*notes, *plan.federation.notes]
