@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from motet.api import federation as federation
     from motet.api import load as load
     from motet.api import run as run
+    from motet.api import run_recipe as run_recipe
     from motet.core.errors import MotetError as MotetError
     from motet.learning.custom_trainer import Trainer as Trainer
     from motet.learning.custom_trainer import custom_federation as custom_federation
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
-    "motet.api": ("load", "federation", "run", "export"),
+    "motet.api": ("load", "federation", "run", "run_recipe", "export"),
     "motet.core.errors": ("MotetError",),
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
     "motet.learning.solver": ("Solver",),

@@ -11,22 +11,28 @@ from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
 from motet.datasets.data_frames import load_table
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
-from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.build.run_plan import AnyFederation, build_plan
 from motet.experiment.commands.model_export import save_model
-from motet.experiment.commands.python_run import build_run_components, build_run_config, open_run_folder
-from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.commands.python_run import (
+    build_run_components,
+    build_run_config,
+    execute_in_process,
+    open_run_folder,
+)
+from motet.experiment.commands.recipe_runner import FinishedRun
+from motet.experiment.commands.recipe_runner import run_recipe as run_config
+from motet.experiment.commands.run_folder import create_new_folder, load_config
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.models.load_model import ModelConfig
 from motet.report.progress import RunCallback
 from motet.transport.emulated_network import Network
@@ -53,6 +59,7 @@ def federation(
     max_tokens: int = 128,
     freeze: Sequence[str] = (),
     partition: str = "uniform",
+    task: str | Mapping[str, Any] = "auto",
     seed: int = 42,
     public_share: float = 0.0,
     dev_share: float = 0.0,
@@ -61,7 +68,8 @@ def federation(
     """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
     The corpus may also be a name or a table, as for `load`. The model is a name, or the `model` section of a recipe:
-    {"name": "minilm", "adapter": {"rank": 8}}. `public_share` of the training rows become public texts, which
+    {"name": "minilm", "adapter": {"rank": 8}}. The task is that of the corpus, or the `task` section of a recipe:
+    {"type": "classification", "class_weights": "balanced"}. `public_share` of the training rows become public texts, which
     distillation needs. `dev_share` of them are held out to select the best round (`RunResult.best_dev_round`).
     """
     section = {"name": model} if isinstance(model, str) else dict(model)
@@ -70,6 +78,7 @@ def federation(
         corpus if isinstance(corpus, Corpus) else load(corpus, seed=seed),
         ComponentConfig(partition, options),
         Seed(seed),
+        task=ComponentConfig.from_settings(task, "auto", "task"),
         public_share=public_share,
         dev_share=dev_share,
     )
@@ -80,13 +89,13 @@ def run(
     algorithm: Algorithm | str | Mapping[str, Any],
     *,
     rounds: int,
-    cohort: int | None = None,
+    cohort: int | Mapping[str, Any] | None = None,
     evaluate_every: int = 1,
     device: str = "auto",
     workers: int | None = None,
     callback: RunCallback | None = None,
     channel: Channel | None = None,
-    network: Network | None = None,
+    network: Network | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     **settings: Any,
@@ -96,25 +105,46 @@ def run(
     The algorithm is an object, a name, or the `algorithm` section of a recipe: {"type": "fedprox", "mu": 0.1}. `cohort`
     is the number of clients per round (None: all). `channel` sets codecs, and `network` emulates bandwidth and latency.
     `out` is a folder for metrics and checkpoints, from which `resume=True` continues. All other settings are sections
-    of a recipe: solver, server, codec, secure, privacy, robust, wait_policy, evaluation, checkpoint, track.
+    of a recipe: solver, server, codec, secure, privacy, robust, attack, wait_policy, evaluation, checkpoint, track,
+    precision, transport.
     """
     evaluation = {"every": evaluate_every, **settings.pop("evaluation", {})}
-    sections = {"rounds": rounds, "cohort": {"size": cohort}, "evaluation": evaluation, **settings}
+    sampling = cohort if isinstance(cohort, Mapping) else {"size": cohort}
+    sections = {"rounds": rounds, "cohort": sampling, "evaluation": evaluation, "device": device, "network": network}
+    sections |= settings
+    if workers is not None:
+        sections = merge_settings({"transport": "in_process", **sections}, {"transport": {"workers": workers}})
     config = build_run_config(algorithm, sections)
     components = build_run_components(config, algorithm, channel)
-    plan = build_plan(config, federation, components)
-    plan = replace(plan, network=network or plan.network, name="")  # named after its algorithm
-    folder = None if out is None else Path(out)
-    scratch = PrefixCache()
-    executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
     if isinstance(federation, Federation):
-        executor = create_executor(resolve_device(device), InProcessOptions(workers), [federation], scratch)
-    try:
-        with open_run_folder(config, folder, resume, callback) as tracking_callback:
-            return execute_plan(plan, executor, folder=folder, resume=resume, callback=tracking_callback)
-    finally:
-        executor.close()
-        scratch.close()
+        federation = poison_federation(federation, build_attack(config))
+    plan = replace(build_plan(config, federation, components), name="")  # named after its algorithm
+    folder = None if out is None else Path(out)
+    with open_run_folder(config, folder, resume, callback) as tracking_callback:
+        return execute_in_process(config, plan, folder, resume, tracking_callback)
+
+
+def run_recipe(
+    recipe: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    callback: RunCallback | None = None,
+    **sections: Any,
+) -> FinishedRun:
+    """Run a recipe with its baselines, like `motet run`: a shipped one by name, a YAML file, or a dictionary.
+
+    Sections override those of the recipe: `run_recipe("quickstart", rounds=4, solver={"lr": 1e-3})`. `out` is the
+    folder of the run (None: runs/RECIPE-NUMBER), from which `resume=True` continues.
+    """
+    if resume:
+        if out is None:
+            raise ConfigError("run_recipe: resume needs the folder of the run; give out=FOLDER.")
+        config = load_config(Path(out))
+    else:
+        config = build_recipe(recipe, sections)
+    folder = create_new_folder(config.recipe) if out is None else Path(out)
+    return run_config(config, folder, resume=resume, callback=callback)
 
 
 def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:

@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The same for the sub-packages and modules of learning. Algorithms use the modules; executors run the jobs.
 LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "solver": set(),
+    "confusion": set(),
     "data": set(),
     "modules": {"data"},
     "objectives": {"data"},
@@ -51,8 +52,8 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "training": {"data", "objectives", "solver", "jobs", "packed"},
     "executors": {"data", "modules", "jobs", "packed", "training"},
     "reference_columns": {"data", "modules", "objectives", "jobs"},
-    "context": {"data", "modules", "objectives", "solver", "jobs", "reference_columns"},
-    "evaluation": {"context"},
+    "context": {"confusion", "data", "modules", "objectives", "solver", "jobs", "reference_columns"},
+    "evaluation": {"confusion", "context"},
     "custom_trainer": {"solver", "jobs", "context"},
 }
 # The same for the sub-packages of experiment.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,28 @@ def test_a_custom_trainer_refuses_options_it_cannot_do(options: dict[str, Any]) 
         next(context.fit(context.initial_params, Solver(), **options))
 
 
+class SeededRegression(LinearRegression):
+    """Notes the seed of each training, and a random number of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[tuple[int, float]] = []
+
+    def train(self, data: Points, seed: int = 0) -> None:
+        self.draws.append((seed, float(torch.rand(1))))
+        super().train(data)
+
+
+def test_a_custom_trainer_gets_a_seed() -> None:
+    """It depends on the run's seed, the client and the round, and nothing else."""
+    trainers = [SeededRegression(), SeededRegression()]
+    for trainer in trainers:
+        torch.rand(1)
+        motet.run(make_clients(trainer), "fedavg", rounds=2)
+    assert trainers[0].draws == trainers[1].draws
+    assert len(set(trainers[0].draws)) == 4
+
+
 def test_a_custom_trainer_ignores_options_with_their_default_values() -> None:
     context = make_clients().context("left", 0, "mine.train")
     with pytest.raises(StopIteration) as end:
@@ -201,6 +224,10 @@ def test_everything_that_a_recipe_says_can_be_said_in_python(tmp_path: Path) -> 
     assert "letter" not in f"{clients!r} {clients.corpus!r} {clients.features!r} {clients.groups!r} {result!r}"
     secure = motet.run(clients, {"type": "fedprox", "mu": 0.1}, rounds=1, secure="secagg", **options)
     assert secure.rounds == 1
+    sampled = motet.run(
+        clients, "fedavg", rounds=1, cohort={"size": 2}, network={"up": 10}, attack="label_flip", **options
+    )
+    assert sampled.traffic.network_seconds > 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +235,7 @@ def test_everything_that_a_recipe_says_can_be_said_in_python(tmp_path: Path) -> 
     [
         ({"algorithm": "fedagv"}, "Did you mean 'fedavg'"),
         ({"algorithm": "fedavg", "model": "tiny"}, "'model' belongs to the federation"),
-        ({"algorithm": "fedavg", "transport": "grpc"}, "simulates all clients in this process"),
+        ({"algorithm": "fedavg", "transport": "grpc"}, "a federation in memory is simulated in this process"),
         ({"algorithm": "fedavg", "track": ["tensorboard"]}, "track needs a folder"),
         ({"algorithm": "fedavg", "resume": True}, "resume needs a folder"),
     ],
@@ -217,6 +244,48 @@ def test_mistakes_in_python_are_explained(options: dict[str, Any], message: str)
     clients = motet.federation(motet.load("toy-classification", limit=40, test_limit=20), model="tiny", clients=2)
     with pytest.raises(MotetError, match=message):
         motet.run(clients, options.pop("algorithm"), rounds=1, **options)
+
+
+def test_results_are_frames_and_figures() -> None:
+    corpus = motet.load("toy-classification", limit=80, test_limit=40)
+    clients = motet.federation(corpus, model="tiny", max_tokens=16, clients=2, dev_share=0.1)
+    options: Any = {"rounds": 2, "workers": 0, "evaluation": {"initial": True}}
+    result = motet.run(clients, "fedavg", **options)
+    confusion = result.confusion_to_pandas()
+    assert confusion.to_numpy().sum() == 40
+    assert confusion.to_numpy().trace() == round(40 * result.final["accuracy"])
+    labels = result.labels_to_pandas()
+    assert list(labels["label"]) == list(confusion.index) == list(clients.groups[0].task.labels)
+    assert labels["f1"].mean() == pytest.approx(result.final["f1_macro"])
+    axes = result.plot("accuracy", "loss").axes[0]
+    assert {tuple(line.get_xdata()) for line in axes.lines} == {(0, 1, 2), (1, 2)}
+    assert len(result.plot_clients().axes[0].patches) == 2
+    assert len(result.plot_confusion().axes[0].texts) == 16
+    pytest.importorskip("plotly")
+    figures = [plot(engine="plotly") for plot in (result.plot, result.plot_clients, result.plot_confusion)]
+    assert [figure.data[0].type for figure in figures] == ["scatter", "bar", "heatmap"]
+    with pytest.raises(ConfigError, match="there is no curve of f2; the metrics are accuracy"):
+        result.plot("f2")
+    personal = motet.run(clients, "isolated", **{**options, "rounds": 1})
+    assert personal.confusion_to_pandas().to_numpy().sum() == 40
+
+
+def test_a_recipe_runs_from_python(tmp_path: Path) -> None:
+    recipe = {
+        "data": {"name": "toy-classification", "limit": 60, "test_limit": 20},
+        "model": {"name": "tiny", "max_tokens": 16},
+        "partition": {"clients": 2},
+        "baselines": {"isolated": {"algorithm": "isolated"}},
+        "transport": {"workers": 0},
+    }
+    finished = motet.run_recipe(recipe, rounds=1, out=tmp_path / "run", task={"class_weights": "balanced"})
+    assert set(finished.to_pandas()["method"]) == {"fedavg", "isolated"}
+    assert "fedavg: accuracy" in repr(finished)
+    labels = json.loads((tmp_path / "run" / "labels.json").read_text())[""]
+    assert sum(map(sum, labels["counts"])) == 20
+    assert labels["scores"] == finished.summary["labels"][""]
+    again = motet.run_recipe("ignored", out=tmp_path / "run", resume=True)
+    assert again.summary["final"] == finished.summary["final"]
 
 
 def test_the_model_of_a_custom_trainer_is_not_exported() -> None:

@@ -215,6 +215,20 @@ def test_tagging_metrics_match_seqeval() -> None:
     assert scores["f1"] == f1_score(true, predicted)
 
 
+def test_entities_are_confused_with_other_types_or_with_none(wordpieces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = Corpus("c", "tagging", {"words": [["x"] * 4], "tags": [["B-A", "I-A", "O", "B-B"]]}, 1)
+    task = tagging(corpus)
+    tags = [["B-A", "I-A", "O", "B-B"], ["B-A", "O", "O", "B-A"]], [["B-A", "O", "O", "B-A"], ["B-A", "O", "B-B", "O"]]
+    monkeypatch.setattr(type(task), "decode", lambda *_: tags)
+    confusion = task.count_confusions({}, all_examples(task.build_features(corpus, tokenizer_model(wordpieces), 8)))
+    assert confusion.labels == ("A", "B", "no entity")
+    assert confusion.counts.tolist() == [[1, 0, 2], [1, 0, 0], [1, 1, 0]]
+    assert confusion.score_labels() == {
+        "A": {"precision": 1 / 3, "recall": 1 / 3, "f1": 1 / 3, "support": 3},
+        "B": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1},
+    }
+
+
 def test_invalid_tags_raise_an_error() -> None:
     with pytest.raises(DataError, match="row 0: 2 words have 1 tags"):
         tagging(tagging_corpus([["a", "b"]], [["O"]]))

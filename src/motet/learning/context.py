@@ -15,6 +15,7 @@ from motet.core.rebased import ModelParams, split_base
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
+from motet.learning.confusion import Confusion
 from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Predictions
 from motet.learning.modules.model import Model
@@ -49,25 +50,34 @@ class TrainableTask(Protocol):
     def reference_readout(self) -> Readout | None:
         """What the untouched model computes for each example, once."""
 
+    def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion | None:
+        """Return how often each label is predicted as which; None if the task has no labels."""
+
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return one score per example, or one row per example that starts with its score."""
 
 
 class EvaluationResult(NamedTuple):
-    """Metrics of a model on a split and, on request, one row per example: its score, then sufficient statistics."""
+    """Metrics of a model on a split and, on request, one row per example: its score, then sufficient statistics.
+
+    With these rows come the confusions of tasks with labels.
+    """
 
     scores: dict[str, float]
-    example_scores: np.ndarray | None
+    example_scores: np.ndarray | None = None
+    confusion: Confusion | None = None
 
 
 def score_predictions(
     task: TrainableTask, predictions: Predictions, examples: Examples, per_example: bool
 ) -> EvaluationResult:
-    rows = task.score_examples(predictions, examples) if per_example else None
-    if rows is not None and rows.ndim == 1:
-        rows = rows[:, None]
-    return EvaluationResult(task.compute_metrics(predictions, examples), rows)
+    scores = task.compute_metrics(predictions, examples)
+    if not per_example:
+        return EvaluationResult(scores)
+    rows = task.score_examples(predictions, examples)
+    confusion = task.count_confusions(predictions, examples)
+    return EvaluationResult(scores, rows[:, None] if rows.ndim == 1 else rows, confusion)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
@@ -13,7 +14,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import ClientList, InitialModels
-from motet.core.rng import Seed
+from motet.core.rng import Seed, seeded_torch
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.context import INITIAL_MODEL, EvaluationResult
@@ -22,11 +23,16 @@ from motet.learning.solver import Solver
 
 
 class Trainer(Protocol):
-    """A single-process trainer. `data` is what you passed for the client; `test` returns metrics by name."""
+    """A single-process trainer. `data` is what you passed for the client; `test` returns metrics by name.
+
+    `train(data)` may have a second parameter, `seed`: a number that depends on the run's seed, the client and the round.
+    The random numbers of torch follow from it in any case.
+    """
 
     def get_parameters(self) -> Mapping[str, Tensor]: ...
     def set_parameters(self, parameters: Mapping[str, Tensor]) -> None: ...
-    def train(self, data: Any) -> None: ...
+    @property
+    def train(self) -> Callable[..., None]: ...
     def test(self, data: Any) -> Mapping[str, float]: ...
 
 
@@ -92,7 +98,7 @@ class CustomContext:
                 "use fedavg or fedopt, or train a model of the recipe."
             )
         self.trainer.set_parameters(start.tensors())
-        self.trainer.train(self.splits["train"])
+        self._train(self.seed.derive(purpose).to_int())
         params = Params(start.layout, Params.from_tensors(_to_float32(self.trainer.get_parameters())).flat)
         if not params.is_finite():
             raise RunError(
@@ -101,6 +107,12 @@ class CustomContext:
             )
         return FitResult(params, losses=torch.zeros(1), examples_processed=self.size)
         yield  # makes this a generator; the executor gets no job
+
+    def _train(self, seed: int) -> None:
+        takes_seed = "seed" in inspect.signature(self.trainer.train).parameters
+        options = {"seed": seed % 2**32} if takes_seed else {}  # 32 bits, as NumPy's generators take
+        with seeded_torch(seed, torch.device("cuda" if torch.cuda.is_available() else "cpu")):
+            self.trainer.train(self.splits["train"], **options)
 
     def infer(self, *inputs: Any, **options: Any) -> NoReturn:
         raise ConfigError(
@@ -111,7 +123,7 @@ class CustomContext:
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())
         metrics = self.trainer.test(self.splits[split])
-        return EvaluationResult({name: float(value) for name, value in metrics.items()}, None)
+        return EvaluationResult({name: float(value) for name, value in metrics.items()})
         yield
 
 

@@ -17,6 +17,7 @@ from motet.core.rebased import ModelParams
 from motet.core.script import ClientId, Program, Script, gather, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
+from motet.learning.confusion import Confusion
 from motet.learning.context import Context
 
 _SHARE = " share"  # of the clients on which a metric is defined, for metrics that need rows of some kind
@@ -34,10 +35,14 @@ class EvaluationRequest:
 @message
 @dataclass(frozen=True, eq=False)
 class EvaluationReport:
-    """A client's metrics and one row per example. Both are empty if the client cannot evaluate this split."""
+    """A client's metrics, one row per example, and its confusions if the task has labels.
+
+    All are empty if the client cannot evaluate this split.
+    """
 
     scores: dict[str, float]
     example_scores: Tensor
+    confusion: Confusion | None = None
 
 
 OnModel = Callable[[Context, ModelParams, Mapping[str, float]], None]
@@ -142,7 +147,7 @@ class ExampleEvaluator(Program):
             return EvaluationReport({}, torch.zeros(0, 1)), None
         result = yield from ctx.evaluate(params, request.split, per_example=True)
         rows = torch.zeros(0, 1) if result.example_scores is None else torch.from_numpy(result.example_scores)
-        return EvaluationReport(result.scores, rows), None
+        return EvaluationReport(result.scores, rows, result.confusion), None
 
 
 def make_requests(

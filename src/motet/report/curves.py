@@ -21,7 +21,8 @@ def draw_curves(curves: Mapping[str, Curve], metric: str, title: str, path: Path
     last_round = max((curve[-1][0] for curve in curves.values() if curve), default=1)
     for name, curve in curves.items():
         _draw_line(axes, name, curve, as_level=len(curve) == 1 or name in ("centralised", "centralized"))
-    xlim = (0.8, max(2, last_round) + 0.2)
+    first_round = min((curve[0][0] for curve in curves.values() if curve), default=1)
+    xlim = (first_round - 0.2, max(2, last_round) + 0.2)
     axes.set(xlabel="round", ylabel=f"{metric} on the global test set", title=title, xlim=xlim)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _save(figure, path)

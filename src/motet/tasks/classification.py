@@ -14,6 +14,7 @@ import numpy as np
 from motet.core.errors import ConfigError, DataError
 from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
+from motet.learning.confusion import Confusion
 from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -94,6 +95,9 @@ class Classification(Task):
             positive = self.labels.index(self.positive_label)
             scores["f1"] = float(f1_score(true == positive, predicted == positive, zero_division=0))
         return scores
+
+    def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion:
+        return Confusion.count(self.labels, _true_classes(examples), predictions["logits"].argmax(-1).numpy())
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return 1 if the prediction is correct, else 0; then class statistics, with the class of `f1` first."""

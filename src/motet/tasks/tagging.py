@@ -9,6 +9,7 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
+from motet.learning.confusion import NO_ENTITY, Confusion
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -77,6 +78,19 @@ class Tagging(Task):
             "accuracy": float(accuracy_score(true, predicted)),
             "loss": float(predictions["loss"].double().sum()) / max(1, count),
         }
+
+    def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion:
+        """Count entities by their type. An entity without a counterpart at the same words is confused with none."""
+        from seqeval.metrics.sequence_labeling import get_entities
+
+        labels = (*dict.fromkeys(label[2:] for label in self.labels if label != "O"), NO_ENTITY)
+        ids = {label: i for i, label in enumerate(labels)}
+        pairs: list[tuple[int, int]] = []
+        for tags in zip(*self.decode(predictions, examples), strict=True):
+            true, predicted = ({(start, end): ids[kind] for kind, start, end in get_entities(each)} for each in tags)
+            pairs += [(true.get(w, ids[NO_ENTITY]), predicted.get(w, ids[NO_ENTITY])) for w in {**true, **predicted}]
+        table = np.array(pairs, np.int64).reshape(-1, 2)
+        return Confusion.count(labels, table[:, 0], table[:, 1])
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return the entity F1 of each sentence (1 if there are no entities at all); then the entity counts."""

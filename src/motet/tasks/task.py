@@ -10,6 +10,7 @@ import numpy as np
 
 from motet.core.attributes import attribute, undeclared
 from motet.datasets.corpus import Corpus
+from motet.learning.confusion import Confusion
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -89,6 +90,10 @@ class Task(Protocol):
     def read_samples(self, predictions: Predictions, examples: Examples) -> list[dict[str, Any]]:
         """Return what the model wrote for each example: `prompt`, `reference` and `generated`."""
         return []
+
+    def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion | None:
+        """Return how often each label is predicted as which; None if the task has no labels."""
+        return None
 
     @abstractmethod
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...

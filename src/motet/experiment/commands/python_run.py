@@ -10,6 +10,7 @@ from typing import Any
 from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
+from motet.core.work import Executor
 from motet.experiment.build.component_builders import (
     build_channel,
     build_components,
@@ -17,11 +18,20 @@ from motet.experiment.build.component_builders import (
     build_robust,
     build_secure,
 )
+from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.commands.run_folder import claim_folder, require_empty
+from motet.experiment.deploy.client_launcher import build_executor, launch_clients
+from motet.experiment.loop.round_engine import ConnectClients
+from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.report.progress import RunCallback, SilentProgress
+from motet.transport.in_process import InProcessTransport
 
 FEDERATION_SECTIONS = ("data", "model", "partition", "task", "groups", "seed")
 OBJECT_SECTIONS = ("solver", "server")
@@ -37,10 +47,14 @@ def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: M
                 f"run: '{name}' is part of the algorithm; pass it to the algorithm, such as motet.fedavg({name}=…), or "
                 "give the algorithm by its name."
             )
-    if sections.get("transport", "in_process") != "in_process":
-        raise ConfigError("run: motet.run simulates all clients in this process. For a transport: motet run RECIPE")
     section = {"algorithm": algorithm} if isinstance(algorithm, str | Mapping) else {}
-    return RunConfig.from_settings("python", {**section, **sections})
+    config = RunConfig.from_settings("python", {**section, **sections})
+    if config.transport.type != "in_process":
+        raise ConfigError(
+            f"run: transport is {config.transport.type}, but a federation in memory is simulated in this process. Run a "
+            f"recipe instead: motet.run_recipe(RECIPE, transport='{config.transport.type}')"
+        )
+    return config
 
 
 def build_run_components(
@@ -60,6 +74,24 @@ def build_run_components(
         privacy=build_privacy(config, algorithm),
         robust=build_robust(config, algorithm),
     )
+
+
+def execute_in_process(
+    config: RunConfig, plan: RunPlan, folder: Path | None, resume: bool, callback: RunCallback
+) -> RunResult:
+    """Run a plan with the executor of its configuration."""
+    federation, cache = plan.federation, PrefixCache()
+    connect: ConnectClients = InProcessTransport
+    executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
+    if isinstance(federation, Federation):
+        executor = build_executor([config], [federation], cache)
+        with launch_clients(config, federation, folder or Path()) as clients:
+            connect = clients.connect
+    try:
+        return execute_plan(plan, executor, folder=folder, resume=resume, callback=callback, connect=connect)
+    finally:
+        executor.close()
+        cache.close()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from motet.experiment.commands.run_folder import (
 )
 from motet.experiment.commands.run_summary import write_results
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
+from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.result_frames import make_frame
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.loop.tracking import find_trackers, track_run
 from motet.experiment.recipe.recipe_files import baseline_config
@@ -37,13 +40,26 @@ from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.progress import RunCallback, SilentProgress
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FinishedRun:
     """The folder of a run, its summary, and the summaries of its baselines."""
 
     folder: Path
     summary: dict[str, Any]
     baselines: dict[str, dict[str, Any]]
+
+    def __repr__(self) -> str:
+        scores = {self.summary["algorithm"]: self.summary, **self.baselines}
+        metric = self.summary["headline"]
+        results = ", ".join(f"{name}: {metric} {s['final'].get(metric, math.nan):.4f}" for name, s in scores.items())
+        return f"FinishedRun({self.folder}, {results})"
+
+    def to_pandas(self) -> Any:
+        """Return the metrics of the run and its baselines as a DataFrame with one row per value."""
+        folders = {self.summary["algorithm"]: self.folder}
+        folders |= {name: baseline_folder(self.folder, name) for name in self.baselines}
+        rows = ({"method": name, **row} for name, path in folders.items() for row in read_metrics(path).rows)
+        return make_frame(rows)
 
 
 def run_recipe(

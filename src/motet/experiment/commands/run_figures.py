@@ -5,6 +5,7 @@ from __future__ import annotations
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import baseline_folder, load_config
 from motet.experiment.loop.metrics_log import read_metrics
+from motet.experiment.loop.scores import INITIAL_SPLIT
 from motet.report.cluster_plots import draw_relations, read_relations
 from motet.report.curves import draw_curves, draw_traffic_curves
 from motet.report.weight_plots import draw_weights
@@ -24,7 +25,10 @@ def draw_figures(finished: FinishedRun) -> None:
     has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
     is_local = summary.get("headline_split") == "local" and has_local_curves
     curves = {
-        name: log.curve(metric, "test", "clients") if is_local else log.curve(metric) for name, log in logs.items()
+        name: log.curve(metric, "test", "clients")
+        if is_local
+        else [*log.curve(metric, INITIAL_SPLIT), *log.curve(metric)]
+        for name, log in logs.items()
     }
     label = f"{metric}, mean over clients' test sets" if is_local else metric
     draw_curves(curves, label, title, finished.folder / "curves.png")

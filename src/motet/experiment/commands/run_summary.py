@@ -25,6 +25,8 @@ from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.modules.model import Model
 from motet.transport.mailbox import Traffic
 
+LABELS_FILE = "labels.json"  # the scores of each label, and confusion matrices
+
 
 def write_results(
     folder: Path,
@@ -44,6 +46,9 @@ def write_results(
     write_example_scores(folder, result.example_scores)
     if isinstance(plan.federation, Federation):  # the data of remote clients is not known here
         write_json(folder / "partition.json", client_label_table(federation))
+    confusions = {name: confusion.to_dict() for name, confusion in result.confusions.items()}
+    if confusions:
+        write_json(folder / LABELS_FILE, confusions, indent=None)  # a matrix of many labels is large
     summary = {
         **_describe_setup(config, federation, plan),
         **_collect_scores(config, federation, plan, result),
@@ -94,6 +99,7 @@ def _collect_scores(config: RunConfig, federation: Federation, plan: RunPlan, re
         "clients_judged": result.evaluated_clients,
         "groups": [_summarize_group(group_config, group, plan, result) for group_config, group in pairs],
         "local_test": result.local_test,
+        "labels": {name: confusion.score_labels() for name, confusion in result.confusions.items()},
     }
 
 

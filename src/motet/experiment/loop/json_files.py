@@ -9,8 +9,8 @@ from typing import Any
 from motet.transport.spill_store import write_atomically
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
+    write_atomically(path, (json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

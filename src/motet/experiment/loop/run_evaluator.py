@@ -14,6 +14,7 @@ from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.round_engine import RoundEngine
 from motet.experiment.loop.scores import group_means, mean_over_groups
+from motet.learning.confusion import Confusion
 from motet.learning.context import EvaluationResult
 from motet.learning.evaluation import EvaluationReport, Evaluator, ExampleEvaluator, ModelDelivery
 
@@ -25,6 +26,7 @@ class SplitResult:
     scores: dict[str, float] = field(default_factory=dict)
     groups: dict[str, dict[str, float]] = field(default_factory=dict)
     example_scores: np.ndarray | None = None
+    confusion: Confusion | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,7 @@ class ClientResults:
 
     scores: dict[ClientId, dict[str, float]] = field(default_factory=dict)
     example_scores: dict[ClientId, np.ndarray] = field(default_factory=dict)
+    confusions: dict[ClientId, Confusion] = field(default_factory=dict)
     mean: dict[str, float] = field(default_factory=dict)
 
 
@@ -62,7 +65,7 @@ class RunEvaluator:
             result: EvaluationResult = self.engine.run_evaluation(
                 server.evaluate(params, split, per_example=per_example)
             )
-            return SplitResult(scores=result.scores, example_scores=result.example_scores)
+            return SplitResult(result.scores, example_scores=result.example_scores, confusion=result.confusion)
         results = self._evaluate_clients(split)
         if results.mean:
             return SplitResult(scores=results.mean)
@@ -86,6 +89,7 @@ class RunEvaluator:
         return ClientResults(
             scores={client: report.scores for client, report in reports.items() if report.scores},
             example_scores={c: r.example_scores.numpy() for c, r in reports.items() if len(r.example_scores)},
+            confusions={c: r.confusion for c, r in reports.items() if r.confusion is not None},
         )
 
     def _evaluate_clients(self, split: str) -> ClientResults:

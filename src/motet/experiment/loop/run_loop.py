@@ -31,6 +31,7 @@ from motet.experiment.loop.scores import (
     scores_by_round,
 )
 from motet.experiment.loop.text_samples import Moment, write_samples
+from motet.learning.confusion import Confusion
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.in_process import InProcessTransport
 
@@ -271,6 +272,7 @@ class FederatedRun:
         final, best = final_and_best(metrics, primary_metric, self.kept_progress.rounds)
         examples = {} if self.last_result.example_scores is None else {"": self.last_result.example_scores}
         return RunResult(
+            primary_metric=primary_metric,
             rounds=self.rounds,
             kept_round=self.kept_progress.rounds,
             state=self.state,
@@ -288,6 +290,7 @@ class FederatedRun:
             client_spread={"mean": mean[primary_metric]} if primary_metric in mean else score_spread(own_scores),
             evaluated_clients=len(self.evaluator.clients),
             example_scores=examples | clients.example_scores,
+            confusions=self._collect_confusions(clients),
             epsilon=engine.accountant.epsilon() if engine.accountant else None,
             traffic=engine.progress.traffic,
             failures=engine.mailbox.failures,
@@ -295,6 +298,16 @@ class FederatedRun:
             seconds=metrics.seconds,
             examples_per_second=engine.examples_per_second,
         )
+
+    def _collect_confusions(self, clients: ClientResults) -> dict[str, Confusion]:
+        """Return the confusions of the global model under "" or, without one, those of the clients of each group."""
+        if self.last_result.confusion is not None:
+            return {"": self.last_result.confusion}
+        by_group: dict[str, Confusion] = {}
+        for client, confusion in clients.confusions.items():
+            name = self.plan.federation.group_for(client).name
+            by_group[name] = by_group[name] + confusion if name in by_group else confusion
+        return by_group
 
 
 def execute_plan(

@@ -35,8 +35,17 @@ def list_yaml_resources(package: str) -> dict[str, str]:
 
 def load_recipe(name: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Load a shipped recipe by name, or a YAML file by path, and apply `section.key=value` overrides."""
-    label, text = _read_recipe(name)
-    settings = merge_settings(_parse_recipe(text, label), parse_overrides(overrides))
+    return build_recipe(name, parse_overrides(overrides))
+
+
+def build_recipe(recipe: str | Path | Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """Build the configuration of a recipe, by name, by path or as nested settings, with some of them changed."""
+    if isinstance(recipe, Mapping):
+        label, settings = "python", dict(recipe)
+    else:
+        label, text = _read_recipe(str(recipe))
+        settings = _parse_recipe(text, label)
+    settings = merge_settings(settings, changes)
     settings.pop("recipe", None)
     return RunConfig.from_settings(label, settings)
 
