@@ -1,4 +1,4 @@
-"""Commands for runs: run, resume, check, list, export."""
+"""Commands for runs: run, resume, check, list, schema, export."""
 
 from __future__ import annotations
 
@@ -113,6 +113,18 @@ def list_command(
     for name, description in entries.items():
         lines = wrap(description, max(40, line_width - name_width)) if line_width else [description]
         typer.echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
+
+
+@app.command(rich_help_panel=TRAINING)
+@handle_errors
+def schema() -> None:
+    """Print the JSON Schema of recipes, for editors: motet schema > motet.schema.json
+
+    With this first line, an editor checks and completes a recipe: # yaml-language-server: $schema=motet.schema.json
+    """
+    from motet.experiment.commands.recipe_schema import recipe_schema
+
+    typer.echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
 
 
 @app.command(rich_help_panel=TRAINING)
