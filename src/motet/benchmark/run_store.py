@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +11,10 @@ from typing import Any
 from motet.benchmark.cells import run_name
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.loop.json_files import write_json
+from motet.experiment.commands.run_state import clear_failure, read_failure, write_failure
 from motet.transport.folder_lock import lock_folder
 
 TRACEBACK_FILE = "traceback.txt"
-FAILURE_FILE = "failed.json"
 
 
 class RunStore:
@@ -43,18 +41,15 @@ class RunStore:
 
     def failure(self, name: str) -> str | None:
         """Return why the run failed, or None if it did not fail."""
-        path = self.run_folder(name) / FAILURE_FILE
-        if self.is_done(name) or not path.exists():
-            return None
-        return str(json.loads(path.read_text("utf-8"))["why"])
+        return read_failure(self.run_folder(name))
 
     def record_failure(self, name: str, reason: str) -> None:
-        write_json(self.run_folder(name) / FAILURE_FILE, {"why": reason})
+        write_failure(self.run_folder(name), reason)
 
     def clear_failures(self, names: Iterable[str]) -> None:
         """Let failed runs be tried again."""
         for name in names:
-            (self.run_folder(name) / FAILURE_FILE).unlink(missing_ok=True)
+            clear_failure(self.run_folder(name))
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
@@ -65,8 +60,8 @@ class RunStore:
     def clean_up(self, name: str) -> None:
         """Delete what a finished run no longer needs: its checkpoint and earlier failures."""
         shutil.rmtree(self.run_folder(name) / "checkpoint", ignore_errors=True)
-        for file in (TRACEBACK_FILE, FAILURE_FILE):
-            (self.run_folder(name) / file).unlink(missing_ok=True)
+        (self.run_folder(name) / TRACEBACK_FILE).unlink(missing_ok=True)
+        clear_failure(self.run_folder(name))
 
 
 def find_renamed_runs(folder: Path, names: Collection[str]) -> dict[str, Path]:

@@ -15,6 +15,8 @@ from motet.transport.folder_lock import find_lock_owner
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_atomically
 
+REFRESH_SECONDS = 2.0
+
 
 class RunStatus:
     """A callback that keeps the current status of a run, writes it to `file` and forwards every event.
@@ -27,11 +29,22 @@ class RunStatus:
     ) -> None:
         self.callback, self.client_status, self.file = callback, client_status, file
         self.facts: dict[str, Any] = {"state": "waiting for clients"}
-        self.lock, self.last_write = threading.Lock(), 0.0
+        self.lock, self.file_lock, self.last_write = threading.Lock(), threading.Lock(), 0.0
 
     def snapshot(self) -> dict[str, Any]:
         with self.lock:
             return {**self.facts, **self.client_status()}
+
+    def keep_current(self, interval: float = REFRESH_SECONDS) -> Callable[[], None]:
+        """Write the status again and again, because clients come and go between two events. Return what stops it."""
+        stopped = threading.Event()
+
+        def write_repeatedly() -> None:
+            while not stopped.wait(interval):
+                self._update(True)
+
+        threading.Thread(target=write_repeatedly, daemon=True).start()
+        return stopped.set
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         self._update(True, state="running", run=name, rounds=rounds, done=completed, began=time.time())
@@ -66,7 +79,8 @@ class RunStatus:
             self.facts.update(facts)
         if self.file is not None and (write_now or time.monotonic() - self.last_write > 1):
             self.last_write = time.monotonic()
-            write_atomically(self.file, json.dumps({**self.snapshot(), "at": time.time()}, indent=2).encode())
+            with self.file_lock:
+                write_atomically(self.file, json.dumps({**self.snapshot(), "at": time.time()}, indent=2).encode())
 
 
 def format_status(status: Mapping[str, Any]) -> str:

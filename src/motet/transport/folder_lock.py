@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import IO
 from motet.transport.private_files import create_private_folder
 
 LOCK_FILE = "run.lock"
+LOCK_ATTEMPTS, LOCK_PAUSE = 5, 0.02  # a process that asks whether a folder is free holds its lock for an instant
 
 # POSIX locks do not exclude the process that holds them, and end when that process closes any handle of the file.
 _held_here: set[Path] = set()
@@ -51,13 +53,18 @@ def find_lock_owner(folder: Path) -> str | None:
 
 
 def _acquire(path: Path) -> IO[str] | None:
+    failures = 0
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            return None
+            failures += 1
+            if failures == LOCK_ATTEMPTS:
+                return None
+            time.sleep(LOCK_PAUSE)
+            continue
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
         file.close()  # its last owner has deleted the file in the meantime

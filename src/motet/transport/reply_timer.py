@@ -1,12 +1,14 @@
-"""A transport that records how long each client has been working on its current request."""
+"""A transport that records how long each client has been working on its request, and the bytes of its messages."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 
 from motet.core.script import ClientId
 from motet.transport.requests import Reply, Request, Transport
+from motet.wire import measure_size
 
 
 class TimedTransport:
@@ -15,22 +17,33 @@ class TimedTransport:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.sent_at: dict[ClientId, float] = {}  # clients with an unanswered request
+        self.bytes_up: Counter[ClientId] = Counter()
+        self.bytes_down: Counter[ClientId] = Counter()
         self.lock = threading.Lock()
 
     def send(self, request: Request) -> None:
+        size = measure_size(request).wire
         with self.lock:
             self.sent_at[request.client] = time.monotonic()
+            self.bytes_down[request.client] += size
         self.transport.send(request)
 
     def receive(self, timeout: float) -> Reply | None:
         reply = self.transport.receive(timeout)
         if reply is not None:
+            size = measure_size(reply).wire
             with self.lock:
                 self.sent_at.pop(reply.client, None)
+                self.bytes_up[reply.client] += size
         return reply
 
     def close(self) -> None:
         self.transport.close()
+
+    def traffic(self) -> dict[ClientId, dict[str, int]]:
+        """Return the bytes of each client's messages since this server started, evaluations included."""
+        with self.lock:
+            return {c: {"up": self.bytes_up[c], "down": self.bytes_down[c]} for c in sorted(self.bytes_down)}
 
     def pending_seconds(self) -> dict[ClientId, float]:
         """Return the clients that have not replied yet, and how many seconds ago each got its request."""

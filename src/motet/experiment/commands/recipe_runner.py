@@ -27,7 +27,8 @@ from motet.experiment.commands.run_folder import (
     load_summary,
     require_empty,
 )
-from motet.experiment.commands.run_summary import write_results
+from motet.experiment.commands.run_state import record_failure
+from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -70,7 +71,7 @@ def run_recipe(
     A rejected configuration leaves no folder behind: everything is built and checked before the first round. While the
     run is in progress, no other process can run or resume it.
     """
-    with claim_folder(folder):
+    with claim_folder(folder), record_failure(folder, is_retry=resume):
         return _run_claimed(config, folder, resume, callback)
 
 
@@ -139,6 +140,7 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run one plan, write its results to a folder, and return the summary. Runs may share an executor."""
     write_inspections(folder, config, federation, with_samples=True)
+    write_partition(folder, federation)
     with (
         PeakMemory() as memory,
         track_run(config, folder, callback or SilentProgress()) as tracking_callback,

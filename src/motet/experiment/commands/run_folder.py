@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, first_line
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
@@ -101,7 +101,12 @@ def load_config(folder: Path) -> RunConfig:
             f"'{folder}' is not a run: it has no config.yaml. "
             "Runs are in runs/<recipe>-<number>, or in the folder that was given as --out."
         )
-    settings = yaml.safe_load(path.read_text("utf-8"))
+    try:
+        settings = yaml.safe_load(path.read_text("utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"'{path}' is not YAML: {first_line(error)}. Restore the file.") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f"'{path}' has no settings; expected sections such as data and model. Restore the file.")
     return RunConfig.from_settings(str(settings.pop("recipe", folder.name)), settings)
 
 

@@ -44,8 +44,6 @@ def write_results(
     `federation` is the one on this machine; with remote clients, the plan has another.
     """
     write_example_scores(folder, result.example_scores)
-    if isinstance(plan.federation, Federation):  # the data of remote clients is not known here
-        write_json(folder / "partition.json", client_label_table(federation))
     confusions = {name: confusion.to_dict() for name, confusion in result.confusions.items()}
     if confusions:
         write_json(folder / LABELS_FILE, confusions, indent=None)  # a matrix of many labels is large
@@ -63,6 +61,11 @@ def write_results(
         save_model_directory(federation.server, result.params, folder / "model", card)
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def write_partition(folder: Path, federation: Federation) -> None:
+    """Write how the examples are divided over simulated clients, so that it can be seen while the run is going on."""
+    write_json(folder / "partition.json", client_label_table(federation))
 
 
 def _describe_setup(config: RunConfig, federation: Federation, plan: RunPlan) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.data_inspection import write_inspections
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
-from motet.experiment.commands.run_summary import write_results
+from motet.experiment.commands.run_state import record_failure
+from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_listener import ClientListener, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import check_remote_data
@@ -40,7 +41,7 @@ def serve_run(
     config: RunConfig, folder: Path, *, resume: bool, log: Log, callback: RunCallback | None = None
 ) -> FinishedRun:
     """Run a recipe with clients that join over the network. Its baselines, which need a simulation, are left out."""
-    with claim_folder(folder):
+    with claim_folder(folder), record_failure(folder, is_retry=resume):
         return _serve_claimed(config, folder, resume, log, callback or SilentProgress())
 
 
@@ -62,6 +63,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
     transport = TimedTransport(connections)
     status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")
     stop_status_server = _start_status_server(options, status, log)
+    stop_status_file = status.keep_current()
     stop_reports = report_missing_clients(connections, config.wait_policy.reconnect_timeout, log)
     try:
         listener.wait_for_quorum(config.wait_policy.quorum, log)
@@ -72,6 +74,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
         raise
     finally:
         stop_reports()
+        stop_status_file()
         stop_status_server()
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
@@ -88,6 +91,8 @@ def _run(
 ) -> dict[str, Any]:
     """Run with the clients that have joined, and write the results. Return the summary."""
     write_inspections(folder, config, listener.local, with_samples=False)
+    if not listener.clients_bring_data:
+        write_partition(folder, listener.local)
     cache = PrefixCache()
     device = resolve_device(config.device)
     executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache, config.precision)
@@ -143,12 +148,13 @@ def report_missing_clients(
 
 
 def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:
-    """Return who is connected, who is missing, how long requests have been waiting, and rejected messages by client."""
+    """Return who is connected, who is missing, how long requests have been waiting, and messages by client."""
     return {
         "connected": connections.connected_clients(),
         "away": connections.disconnected_clients(),
         "waited_for": {client: round(seconds, 1) for client, seconds in transport.pending_seconds().items()},
         "refused": dict(connections.rejected),
+        "traffic": transport.traffic(),
     }
 
 

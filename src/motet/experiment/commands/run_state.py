@@ -1,0 +1,64 @@
+"""Whether a run is in progress, finished, failed or interrupted, and how it is going. Reads only its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from motet.core.errors import ConfigError, first_line
+from motet.experiment.loop.json_files import read_json, write_json
+from motet.transport.folder_lock import find_lock_owner
+
+FAILURE_FILE = "failed.json"
+
+StateName = Literal["running", "waiting", "finished", "failed", "interrupted"]
+
+
+class RunState(NamedTuple):
+    """The state of a run. `reason` says why it failed."""
+
+    name: StateName
+    reason: str = ""
+
+
+def read_run_state(folder: Path) -> RunState:
+    """Return the state of a run or of a baseline. A baseline belongs to the process that has the folder of its run."""
+    if (folder / "summary.json").exists():
+        return RunState("finished")
+    is_baseline = folder.parent.name == "baselines"
+    if find_lock_owner(folder.parents[1] if is_baseline else folder) is not None:
+        return RunState("running" if (folder / "metrics.jsonl").exists() or not is_baseline else "waiting")
+    reason = read_failure(folder)
+    return RunState("interrupted") if reason is None else RunState("failed", reason)
+
+
+def read_failure(folder: Path) -> str | None:
+    """Return why a run failed; None if it did not fail."""
+    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE)
+    return None if record is None or (folder / "summary.json").exists() else str(record["why"])
+
+
+def write_failure(folder: Path, reason: str) -> None:
+    write_json(folder / FAILURE_FILE, {"why": reason})
+
+
+def clear_failure(folder: Path) -> None:
+    """Forget a failure, because the run is tried again."""
+    (folder / FAILURE_FILE).unlink(missing_ok=True)
+
+
+@contextmanager
+def record_failure(folder: Path, *, is_retry: bool) -> Iterator[None]:
+    """Write down why the run in the block failed. A configuration that was rejected is not a run that failed."""
+    if is_retry:
+        clear_failure(folder)
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if (folder / "config.yaml").exists():
+            write_failure(folder, first_line(error))
+        raise
