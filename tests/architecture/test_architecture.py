@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "motet"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# A package may import itself and these. experiment may import all of them, benchmark also experiment, cli and api
-# everything.
+# A package may import itself and these. experiment may import all of them, benchmark also experiment, dashboard also
+# benchmark, cli and api everything.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "wire": {"core"},
@@ -148,7 +148,13 @@ def test_imports_within_experiment_go_from_commands_down_to_recipe(path: Path) -
 
 @pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda p: p.name)
 def test_experiment_does_not_import_what_builds_on_it(path: Path) -> None:
-    assert not imports(path) & {"benchmark", "cli", "api"}
+    assert not imports(path) & {"benchmark", "dashboard", "cli", "api"}
+
+
+def test_benchmarks_do_not_import_the_dashboard_and_nobody_the_command_line() -> None:
+    for path in FILES:
+        if package(path) in ("benchmark", "dashboard"):
+            assert not imports(path) & {"cli", "api", "dashboard"} - {package(path)}, path.name
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""The motet command, called in this process."""
+"""The motet command, called in this process, and a browser."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,3 +30,32 @@ def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window. Tests that need it are skipped where it is not installed."""
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((path for name in names if (path := shutil.which(name))), None)
+    driver_program = shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        pytest.skip("chromium or chromedriver is not installed")
+    options = Options()
+    options.binary_location = program
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,900",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(driver_program))
+    yield driver
+    driver.quit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from motet.cli import bench, chat, data, deploy, identities, inspect, join, partition, policy, runs
+from motet.cli import bench, chat, dashboard, data, deploy, identities, inspect, join, partition, policy, runs
 from motet.cli.app import app
 from motet.cli.renamed_options import update_options
 
@@ -12,6 +12,7 @@ COMMAND_MODULES = (
     runs,
     chat,
     inspect,
+    dashboard,
     bench,
     data,
     partition,

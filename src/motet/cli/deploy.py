@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from motet.cli.app import (
     app,
     handle_errors,
 )
+from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, WithDashboard
 
 if TYPE_CHECKING:
     from motet.experiment.recipe.run_config import RunConfig
@@ -40,6 +42,9 @@ def serve(
     cert: Cert = None,
     ca: Annotated[Path | None, typer.Option(help="Accept only clients with a certificate from this CA (PEM).")] = None,
     status: Annotated[str | None, typer.Option(help="Serve a status page at this host:port.")] = None,
+    dashboard: WithDashboard = False,
+    dashboard_bind: DashboardBind = DEFAULT_BIND,
+    dashboard_token: DashboardToken = None,
     out: OutFolder = None,
     resume: Resume = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -61,7 +66,18 @@ def serve(
     if resume and out is not None:
         config = replace(load_config(out), transport=config.transport)
     with allow_remote_code(trust_remote_code):
-        _serve(config, out or create_new_folder(config.recipe), resume)
+        folder = out or create_new_folder(config.recipe)
+        with _serve_dashboard(folder, dashboard_bind, dashboard_token) if dashboard else nullcontext():
+            _serve(config, folder, resume)
+
+
+def _serve_dashboard(folder: Path, bind: str, token: str | None) -> AbstractContextManager[None]:
+    """Serve the dashboard of one run in a thread of this process."""
+    from motet.dashboard.http_server import Dashboard, DashboardOptions
+
+    dashboard = Dashboard(folder, DashboardOptions(bind=bind, token=token), is_new=True)
+    typer.echo(f"dashboard: {dashboard.url}")
+    return dashboard.serve_in_background()
 
 
 def _serve(config: RunConfig, folder: Path, resume: bool) -> None:

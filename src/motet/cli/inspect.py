@@ -24,7 +24,7 @@ def report(
     """Write a self-contained HTML report: learning curves, traffic, fairness, data partition, settings."""
     from motet.benchmark.benchmark_folder import is_benchmark_folder, load_benchmark
     from motet.benchmark.benchmark_report_data import collect_benchmark_report
-    from motet.experiment.commands.report_data import collect_run_reports
+    from motet.experiment.commands.report_data import collect_run_reports, join_titles, require_metrics
     from motet.report.web import write_report
 
     first = _find_benchmark(folders[0]) if not folders[0].exists() else folders[0]
@@ -33,8 +33,12 @@ def report(
         benchmark = load_benchmark(first)
         write_report(path, benchmark.title, *collect_benchmark_report(benchmark))
     else:
-        title = " and ".join(folder.name for folder in folders[:3]) + (" and others" if len(folders) > 3 else "")
-        write_report(path, title, collect_run_reports(folders))
+        names = [folder.resolve().name for folder in folders]
+        if len(set(names)) < len(names):
+            names = [str(folder) for folder in folders]
+        reports = collect_run_reports(dict(zip(names, folders, strict=True)))
+        require_metrics(reports)
+        write_report(path, join_titles(names), reports)
     typer.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
 
 

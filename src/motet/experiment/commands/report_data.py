@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,71 +12,118 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.data_inspection import read_inspections
-from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.commands.metrics_fold import MetricsFold, find_first_metric
+from motet.experiment.commands.run_folder import is_served, load_config, load_summary
+from motet.experiment.commands.run_state import read_run_state
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.json_files import read_json
-from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
-from motet.experiment.loop.scores import INITIAL_SPLIT
+from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.loop.text_samples import read_samples
 from motet.experiment.recipe.run_config import RunConfig
+from motet.report.run_status import read_status
 
-MAX_POINTS = 400  # of a curve; more cannot be seen
-EVALUATION_SPLITS = (
-    "global",
-    "test",
-    "common",
-    "dev",
-    INITIAL_SPLIT,
-)  # rows with other splits are an algorithm's notes
-SUMMARY_KEYS = ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
+SUMMARY_KEYS = ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes")
 RunReport = dict[str, Any]
 
 
-def collect_run_reports(folders: Sequence[Path]) -> list[RunReport]:
-    """Read runs and their baselines, in order, each with a unique method name."""
+def collect_run_reports(folders: Mapping[str, Path]) -> list[RunReport]:
+    """Read runs, by their names, and their baselines. Each gets an ID and a unique method name."""
     reports: list[RunReport] = []
-    for run in folders:
-        baselines = sorted(path for path in (run / "baselines").glob("*") if (path / "config.yaml").exists())
-        for folder in (run, *baselines):
-            if load_summary(folder) is not None or folder == run:
-                name = load_config(folder).algorithm.type if folder == run else folder.name
-                reports.append(read_run_report(folder, f"{run.name} {name}" if len(folders) > 1 else name))
+    for run, run_folder in folders.items():
+        for folder in (run_folder, *baseline_folders(run_folder)):
+            is_run = folder == run_folder
+            name = load_config(folder).algorithm.type if is_run else folder.name
+            report = read_run_report(folder, f"{run} {name}" if len(folders) > 1 else name)
+            reports.append({**report, "id": run if is_run else f"{run}/baselines/{folder.name}"})
     return reports
 
 
+def join_titles(names: Sequence[str]) -> str:
+    """Return the title of a report of several runs."""
+    return " and ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
+def baseline_folders(run: Path) -> list[Path]:
+    """Return the folders of a run's baselines."""
+    return sorted(path.parent for path in run.glob("baselines/*/config.yaml"))
+
+
+def require_metrics(reports: Sequence[RunReport]) -> None:
+    """Raise an error if a run has nothing to draw yet."""
+    for report in reports:
+        if not report["curves"] and "/baselines/" not in report["id"]:
+            raise ConfigError(
+                f"'{report['folder']}' has no metrics yet; expected at least one finished round. Try again later."
+            )
+
+
 def read_run_report(folder: Path, method: str | None = None, setting: str = "") -> RunReport:
-    """Read one run. A run that is not finished has the rounds so far and no summary."""
+    """Read one run. A run that is not finished has the rounds so far and no summary.
+
+    Who reads a report of clients with their own data learns what `motet status` tells: no text, and no score of a single
+    client.
+    """
     config = load_config(folder)
     settings = config.to_dict()
     summary = load_summary(folder) or {}
-    rows = read_metrics(folder).rows
-    if not rows:
-        raise ConfigError(f"'{folder}' has no metrics yet; expected at least one finished round. Try again later.")
-    primary_metric = summary.get("headline") or next(r["name"] for r in rows if r["split"] in EVALUATION_SPLITS)
+    state = read_run_state(folder)
+    progress = read_progress(folder, config, summary)
+    primary_metric = progress["primary_metric"]
     return {
         "method": method or config.algorithm.type,
         "setting": setting,
         "seed": config.seed,
         "folder": str(folder),
         "finished": bool(summary),
-        "primary_metric": primary_metric,
-        "score": _find_score(summary, primary_metric),
+        "state": state.name,
+        "reason": state.reason,
+        "rounds": config.rounds,
+        "budget": config.privacy.options.get("budget"),
+        "score": find_score(summary, primary_metric),
         "score_split": summary.get("headline_split", "global"),
-        "summary": {key: summary.get(key) for key in SUMMARY_KEYS},
+        "summary": {"dataset": config.data.name, "model": config.model.name, **_select(summary, SUMMARY_KEYS)},
         "final": summary.get("final") or {},
         "dev_best": summary.get("dev_best"),
-        "client_spread": summary.get("clients_final") or {},
-        "curves": _collect_curves(rows),
-        "client_scores": _client_scores(rows, primary_metric),
-        "notes": _collect_notes(rows),
-        "inspections": _collect_inspections(folder),
+        "client_spread": _read_client_spread(summary, config),
+        "inspections": _collect_inspections(folder, config),
         "partition": read_json(folder / "partition.json"),
-        "samples": read_samples(folder),
+        "samples": [] if clients_bring_data(config) else read_samples(folder),
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
         "command": _repeat_command(config, folder),
+        **progress,
     }
+
+
+def read_progress(folder: Path, config: RunConfig, summary: Mapping[str, Any], cursor: str = "") -> dict[str, Any]:
+    """Return what a run has logged after `cursor`: points of curves, scores of clients, notes, and the new cursor."""
+    metric = summary.get("headline") or find_first_metric(MetricsTail(folder).read())
+    tail = MetricsTail(folder, cursor)
+    fold = MetricsFold(tail.read(), metric)
+    logged = fold.to_dict()
+    if clients_bring_data(config):
+        logged |= {"client_scores": {}, "notes": {}}
+    return {
+        **logged,
+        "primary_metric": metric,
+        "round": fold.round,
+        "seconds": fold.seconds,
+        "traffic": {"up": fold.bytes_up, "down": fold.bytes - fold.bytes_up},
+        "cursor": tail.cursor,
+        "is_restart": tail.is_restart,
+        "deployment": read_status(str(folder)) if is_served(folder) else None,
+    }
+
+
+def _select(values: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if key in values}
+
+
+def _read_client_spread(summary: Mapping[str, Any], config: RunConfig) -> dict[str, float]:
+    """Return the mean over clients and how much they differ. Of few clients with their own data, only the mean."""
+    spread: dict[str, float] = summary.get("clients_final") or {}
+    return _select(spread, ("mean",)) if clients_bring_data(config) else spread
 
 
 def _repeat_command(config: RunConfig, folder: Path) -> str:
@@ -86,19 +132,21 @@ def _repeat_command(config: RunConfig, folder: Path) -> str:
     return shlex.join(["motet", command, str(folder / "config.yaml"), "--out", f"{folder}-again"])
 
 
-def _collect_inspections(folder: Path) -> list[dict[str, Any]]:
-    """Return the inspection of each corpus as a table."""
-    return [
-        {"title": each.corpus.name, "rows": list(each.table.items()), "findings": list(map(str, each.findings))}
-        for each in read_inspections(folder)
-    ]
+def _collect_inspections(folder: Path, config: RunConfig) -> list[dict[str, Any]]:
+    """Return the inspection of each corpus as a table, without samples of a deployed run."""
+    hides_samples = clients_bring_data(config)
+    inspections = []
+    for each in read_inspections(folder):
+        rows = [row for row in each.table.items() if not (hides_samples and row[0].startswith("sample "))]
+        inspections.append({"title": each.corpus.name, "rows": rows, "findings": list(map(str, each.findings))})
+    return inspections
 
 
-def _find_score(summary: Mapping[str, Any], metric: str) -> float | None:
+def find_score(summary: Mapping[str, Any], metric: str | None) -> float | None:
     """Return the number that leads a run: for personal models, the mean over the clients' own test sets."""
     is_local = summary.get("headline_split") == "local"
     score: float | None = (summary.get("clients_final") or {}).get("mean") if is_local else None
-    return (summary.get("final") or {}).get(metric) if score is None else score
+    return (summary.get("final") or {}).get(metric or "") if score is None else score
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -117,40 +165,3 @@ def diff_settings(first: Mapping[str, str], second: Mapping[str, str]) -> Iterat
     for key in dict.fromkeys([*first, *second]):
         if first.get(key) != second.get(key) and key != "recipe":
             yield key, first.get(key, "–"), second.get(key, "–")
-
-
-def _client_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
-    """Return the metric of each client's model on its test set."""
-    return {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == metric and is_client_row(r)}
-
-
-def _collect_curves(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
-    """Return for each metric [round, value, seconds, bytes] after each evaluation."""
-    curves: dict[str, list[list[float]]] = defaultdict(list)
-    for row in rows:
-        if row["who"] == "server" and row["split"] != "note" and isinstance(row["value"], int | float):
-            is_global = row["split"] in ("global", INITIAL_SPLIT)
-            name = row["name"] if is_global else f"{row['name']} on {row['split']}"
-            curves[name].append([row["round"], round(row["value"], 5), row["seconds"], row["bytes"]])
-    return {name: _thin_out(points) for name, points in curves.items()}
-
-
-def _thin_out(points: list[list[float]]) -> list[list[float]]:
-    if len(points) <= MAX_POINTS:
-        return points
-    step = len(points) / MAX_POINTS
-    return [points[int(i * step)] for i in range(MAX_POINTS)] + [points[-1]]
-
-
-def _collect_notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return an algorithm's notes: name -> round -> value.
-
-    The values of notes on single clients are dictionaries: client -> value.
-    """
-    notes: dict[str, dict[str, Any]] = defaultdict(dict)
-    for row in rows:
-        if row["split"] == "note":
-            notes[row["name"]][str(row["round"])] = row["value"]
-        elif row["split"] not in EVALUATION_SPLITS and is_client_row(row):
-            notes[row["name"]].setdefault(str(row["round"]), {})[row["who"]] = row["value"]
-    return dict(notes)

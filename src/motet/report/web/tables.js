@@ -49,6 +49,7 @@ function showResultTables() {
   if (!report.benchmark) return;
   const section = $("results");
   section.hidden = false;
+  section.replaceChildren(createElement("h2", {}, "Results"));
   const seeds = report.benchmark.seeds.length;
   const entries = Object.values(report.benchmark.tables).flatMap((table) => Object.values(table.cells).flatMap(Object.values));
   const isAboutMethods = entries.some((entry) => entry.is_best);
@@ -111,19 +112,20 @@ function claimItem(claim) {
 function showRunsTable() {
   const hasDev = report.runs.some((run) => run.dev_best);
   const headings = [
-    "run", "score", ...(hasDev ? ["best on dev"] : []), "metric", "client mean", "worst 10 %", "MB", "seconds",
+    "run", "state", "score", ...(hasDev ? ["best on dev"] : []), "metric", "client mean", "worst 10 %", "MB", "seconds",
   ];
   const rows = report.runs.map((run) => [
     runLabel(run),
-    run.score ?? null,
+    run.state ?? (run.finished ? "finished" : "–"),
+    currentScore(run),
     ...(hasDev ? [run.dev_best?.test[run.primary_metric] ?? null] : []),
     run.score_split === "local" ? `${run.primary_metric} of personal models` : run.primary_metric,
     run.client_spread.mean ?? null,
     run.client_spread.worst_decile ?? null,
     megabytes(run),
-    run.summary.seconds ?? null,
+    run.summary.seconds ?? run.seconds ?? null,
   ]);
-  $("runs").append(scrollable(sortableTable(headings, rows), "tall"));
+  $("runs").replaceChildren(createElement("h2", {}, "Runs"), scrollable(sortableTable(headings, rows), "tall"));
 }
 
 // Inspections of the corpora. Runs on the same data share one.
@@ -134,6 +136,7 @@ function showInspections() {
   );
   const section = $("inspection");
   section.hidden = !inspections.size;
+  section.replaceChildren(createElement("h2", {}, "Data inspection"));
   for (const { title, rows, findings } of inspections.values()) {
     section.append(createElement("h3", {}, title));
     if (findings.length) section.append(createElement("ul", {}, ...findings.map((text) => createElement("li", {}, text))));
@@ -147,10 +150,6 @@ function initSettings() {
   const entries = report.runs.map((run, i) => [String(i), runLabel(run)]);
   fillSelect($("first-run"), entries, "0");
   fillSelect($("second-run"), entries, String(Math.min(1, report.runs.length - 1)));
-  $("first-run").addEventListener("input", showSettings);
-  $("second-run").addEventListener("input", showSettings);
-  $("copy").addEventListener("click", () =>
-    navigator.clipboard?.writeText($("command").textContent).then(() => { $("copy").textContent = "Copied"; }));
   showSettings();
 }
 
@@ -175,16 +174,17 @@ function showSettings() {
 // What a model wrote before and after training
 
 function initSamples() {
-  const runs = report.runs.filter((run) => run.samples?.length);
+  const runs = runsWithSamples();
   $("samples").hidden = !runs.length;
-  if (!runs.length) return;
   fillSelect($("samples-select"), runs.map((run, i) => [String(i), runLabel(run)]), "0");
-  $("samples-select").addEventListener("input", () => showSamples(runs));
-  showSamples(runs);
+  $("samples-select").closest("form").hidden = runs.length < 2;
+  if (runs.length) showSamples();
 }
 
-function showSamples(runs) {
-  const { samples } = runs[Number($("samples-select").value)];
+const runsWithSamples = () => report.runs.filter((run) => run.samples?.length);
+
+function showSamples() {
+  const { samples } = runsWithSamples()[Number($("samples-select").value)];
   const rows = samples.map((s) => [s.prompt, s.reference, s.before ?? "–", s.after ?? "–"]);
   const table = sortableTable(["prompt", "reference", "before training", "after training"], rows, { alignLeft: true });
   table.classList.add("texts");
