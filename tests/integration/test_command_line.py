@@ -25,8 +25,8 @@ def test_a_run_writes_its_results_to_a_folder(motet: Call, tmp_path: Path) -> No
     assert status == 0
     assert "round 2/2" in out
     assert {p.name for p in folder.iterdir()} == {
-        "config.yaml", "inspection.json", "metrics.jsonl", "summary.json", "items.npz", "partition.json", "curves.png",
-        "traffic.png", "checkpoint", "model",
+        "config.yaml", "inspection.json", "metrics.jsonl", "summary.json", "items.npz", "labels.json", "partition.json",
+        "curves.png", "traffic.png", "checkpoint", "model",
     }  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert {

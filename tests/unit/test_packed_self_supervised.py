@@ -143,7 +143,7 @@ class RejectHostSync(TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", JOB_KINDS)
 def test_no_step_waits_for_the_host(kind: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    original_losses, original_batch, calls = Training._losses, DeviceSchedule.batch, []
+    original_losses, original_batch, calls = Training._weighted_losses, DeviceSchedule.batch, []
 
     def checked(method: Any) -> Any:
         def call(*args: Any) -> Any:
@@ -151,16 +151,16 @@ def test_no_step_waits_for_the_host(kind: str, federation: Federation, monkeypat
                 calls.append(method.__name__)
                 result = method(*args)
                 if method is original_losses:
-                    result.sum().backward(retain_graph=True)
+                    result[0].sum().backward(retain_graph=True)
                 return result
 
         return call
 
-    monkeypatch.setattr(Training, "_losses", checked(original_losses))
+    monkeypatch.setattr(Training, "_weighted_losses", checked(original_losses))
     monkeypatch.setattr(DeviceSchedule, "batch", checked(original_batch))
     results, _ = run_packed(keep_state(JOB_KINDS[kind](federation, SGD, 0)))
     assert all(isinstance(result, FitResult) for result in results.values())
-    assert {"_losses", "batch"} <= set(calls)
+    assert {"_weighted_losses", "batch"} <= set(calls)
 
 
 @pytest.mark.parametrize("kind", JOB_KINDS)
