@@ -5,18 +5,11 @@ MkDocs calls `on_files` and `on_page_markdown`. The other functions return Markd
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import inspect
-import io
 import re
 import sys
-import textwrap
-import tokenize
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -24,24 +17,12 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
 
-COMPONENT_LINKS = {
-    name: f"see [{table}](components.md#{table.replace(' ', '-')})"
-    for name, table in {
-        "task": "tasks",
-        "partition": "partitions",
-        "algorithm": "algorithms",
-        "server": "server optimizers",
-        "secure": "secure",
-        "privacy": "privacy",
-        "robust": "robust",
-        "attack": "attacks",
-        "transport": "transports",
-        "codec.up": "codecs",
-        "codec.down": "codecs",
-    }.items()
-}
+from option_reference import PLAIN, option_table, parameters  # noqa: E402
+from recipe_reference import docstring, key_table, recipe_keys, solver_defaults, solver_keys, table, yaml_value  # noqa: E402
+
+GENERATED: dict[str, Callable[[], str]] = {"solver keys": solver_keys, "solver defaults": solver_defaults}
 SVG = re.compile(r"!\[[^\]]*\]\(([\w./-]+\.svg)\)")
 
 
@@ -63,8 +44,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Inline SVG pictures: only inline, they follow the color mode of the page."""
+    """Insert generated tables, and inline SVG pictures: only inline, they follow the color mode of the page."""
     folder = Path(config.docs_dir, page.file.src_uri).parent
+    for name, generate in GENERATED.items():
+        marker = f"<!-- generated: {name} -->"
+        markdown = markdown.replace(marker, generate() if marker in markdown else "")
     return SVG.sub(lambda m: f'<div class="picture">\n{(folder / m[1]).read_text("utf-8")}</div>', markdown)
 
 
@@ -81,10 +65,10 @@ def commands() -> str:
 
     lines = ["# Commands", "", "`motet --help` and `motet COMMAND --help` print the same information."]
     for name, command in _walk_commands(typer.main.get_command(app)):
-        lines += ["", f"## motet {name}", "", (command.help or "").strip(), ""]
-        parameters = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
-        rows = [(f"`{_usage(p)}`", getattr(p, "help", None) or "") for p in parameters]
-        lines += _table(("argument", "meaning"), rows) if rows else []
+        shown = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+        lines += ["", f"## motet {name}", "", (command.help or "").strip(), "", *_synopsis(name, shown), ""]
+        rows = [(f"`{_usage(p)}`", getattr(p, "help", None) or "", _default_argument(p)) for p in shown]
+        lines += key_table(("argument", "meaning", "default"), rows) if rows else []
     return "\n".join(lines) + "\n"
 
 
@@ -96,108 +80,23 @@ def _walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", command
 
 
+def _synopsis(name: str, shown: list[Any]) -> list[str]:
+    arguments = [f"[{_usage(p)}]" if not p.required else _usage(p) for p in shown if p.param_type_name == "argument"]
+    options = ["[OPTIONS]"] if len(shown) > len(arguments) else []
+    return ["```text", " ".join(["motet", name, *options, *arguments]), "```"]
+
+
+def _default_argument(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    is_empty = parameter.default in (None, False, [], ()) or callable(parameter.default)
+    return "" if is_empty else f"`{parameter.default}`"
+
+
 def _usage(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name).upper()
     return ", ".join(parameter.opts) + ("" if parameter.is_flag else " …")
-
-
-def recipe_keys() -> str:
-    """Return the reference of all recipe keys with their defaults and the comments beside them in the code."""
-    from motet.experiment.recipe.run_config import GroupConfig, RunConfig
-    from motet.learning.solver import Solver
-
-    lines = [
-        "# Recipe keys",
-        "",
-        "A recipe is a YAML file with these keys. Every key has a default.",
-        "On the command line, write `section.key=value`.",
-        "A section with a `type` takes the options of that type: see [Components](components.md).",
-        "",
-        *_describe_fields(RunConfig, "", skip=("recipe",)),
-    ]
-    for name, kind in (("groups", GroupConfig), ("solver", Solver)):
-        lines += ["", f"## {name}", "", _docstring(kind), "", *_describe_fields(kind, f"{name}.", flat=True)]
-    return "\n".join(lines) + "\n"
-
-
-def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = (), flat: bool = False) -> list[str]:
-    comments, hints = _field_comments(kind), get_type_hints(kind)
-    rows, sections = [], []
-    for field in dataclasses.fields(kind):
-        default, key = _default(field), f"{prefix}{field.name}"
-        if dataclasses.is_dataclass(default) and not hasattr(default, "type"):
-            if flat:
-                rows.append((f"`{key}`", "section", "", f"as in [{field.name}](#{field.name})"))
-                continue
-            nested = _describe_fields(type(default), f"{key}.")
-            sections += ["", f"## {key}", "", _docstring(type(default)), "", *nested]
-        elif field.name not in skip:
-            value = _yaml_value(getattr(default, "type", default))
-            meaning = comments.get(field.name, "").replace("None:", "null:") or COMPONENT_LINKS.get(key, "")
-            rows.append((f"`{key}`", _type_name(hints[field.name]), f"`{value}`", meaning))
-            optional = [a for a in get_args(hints[field.name]) if default is None and dataclasses.is_dataclass(a)]
-            for section in optional:
-                sections += ["", f"## {key}", "", _docstring(section), "", *_describe_fields(section, f"{key}.")]
-    return (_table(("key", "type", "default", "meaning"), rows) if rows else []) + sections
-
-
-def _type_name(hint: Any) -> str:
-    """Return the words for a type in a recipe; for a choice, the values."""
-    origin, inner = get_origin(hint), [a for a in get_args(hint) if a not in (types.NoneType, ...)]
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in inner)
-    if origin in (Union, types.UnionType):
-        return " or ".join(map(_type_name, inner))
-    if origin is tuple:
-        return f"list of {_type_name(inner[0]).removeprefix('name or ')}s"
-    if dataclasses.is_dataclass(hint) and "type" in (f.name for f in dataclasses.fields(hint)):
-        return "name or section"
-    words = {int: "integer", float: "number", bool: "boolean", str: "text"}
-    return words.get(hint, "section")
-
-
-def _yaml_value(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case "":
-            return '""'
-        case tuple() | list():
-            return f"[{', '.join(map(_yaml_value, value))}]"
-        case Mapping():
-            return "{" + ", ".join(f"{k}: {_yaml_value(v)}" for k, v in value.items()) + "}"
-    return str(value)
-
-
-def _field_comments(kind: type) -> dict[str, str]:
-    """Return the comment beside or inside each field of a dataclass."""
-    source = textwrap.dedent(inspect.getsource(kind))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-    fields = [node for node in ast.parse(source).body[0].body if isinstance(node, ast.AnnAssign)]  # type: ignore[attr-defined]
-    return {
-        ast.unparse(node.target): " ".join(comments[n] for n in range(node.lineno, _end(node) + 1) if n in comments)
-        for node in fields
-    }
-
-
-def _end(node: ast.AnnAssign) -> int:
-    return node.end_lineno or node.lineno
-
-
-def _docstring(kind: Callable[..., Any]) -> str:
-    """Return a docstring, but not the signature that dataclasses generate."""
-    text = inspect.getdoc(kind) or ""
-    return "" if text.startswith(f"{kind.__name__}(") else text
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else ""
 
 
 def components() -> str:
@@ -206,17 +105,23 @@ def components() -> str:
 
     lines = ["# Components", "", "`motet list algorithms`, and so on, prints the same tables."]
     makers = component_tables()
-    for table in dict.fromkeys((*TABLES, *makers)):
-        entries = makers.get(table, {})
+    for title in dict.fromkeys((*TABLES, *makers)):
+        entries = makers.get(title, {})
         texts = (
-            list_entries(table)
-            if table in TABLES
-            else {name: _docstring(entries[name]).split("\n\n")[0] for name in entries}
+            list_entries(title)
+            if title in TABLES
+            else {name: docstring(entries[name]).split("\n\n")[0] for name in entries}
         )
         rows = [(f"`{name}`", text, _options(entries.get(name))) for name, text in texts.items()]
         columns = ("name", "description", "options") if entries else ("name", "description")
-        lines += ["", f"## {table.capitalize()}", "", *_table(columns, [row[: len(columns)] for row in rows])]
+        lines += ["", f"## {title.capitalize()}", "", *_entry_table(columns, rows)]
+        if entries:
+            lines += ["", *option_table(title, entries)]
     return "\n".join(lines) + "\n"
+
+
+def _entry_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    return key_table(columns, rows) if len(columns) > 2 else table(columns, [row[:2] for row in rows])
 
 
 def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
@@ -252,24 +157,16 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
 
 def option_names(entry: Callable[..., Any] | None) -> Iterator[str]:
     """Yield the options that a recipe can give to an entry of a table."""
-    yield from (parameter.name for parameter in _parameters(entry))
+    yield from (parameter.name for parameter in parameters(entry))
 
 
 def _options(entry: Callable[..., Any] | None) -> str:
     """Return the options with those defaults that can be written in a recipe."""
-    simple = (bool, int, float, str, tuple, type(None))
     options = [
-        f"`{p.name}={_yaml_value(p.default)}`" if isinstance(p.default, simple) else f"`{p.name}`"
-        for p in _parameters(entry)
+        f"`{p.name}={yaml_value(p.default)}`" if isinstance(p.default, PLAIN) else f"`{p.name}`"
+        for p in parameters(entry)
     ]
     return ", ".join(options)
-
-
-def _parameters(entry: Callable[..., Any] | None) -> Iterator[inspect.Parameter]:
-    if entry is not None:
-        for parameter in inspect.signature(entry).parameters.values():
-            if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("corpus", "seed"):
-                yield parameter
 
 
 def api_pages() -> dict[str, str]:
@@ -300,12 +197,3 @@ def api_pages() -> dict[str, str]:
 def _api_page(title: str, text: str, objects: Iterable[Any]) -> str:
     names = dict.fromkeys(f"{o.__module__}.{o.__qualname__}" for o in objects)
     return "\n\n".join([f"# {title}", text, *(f"::: {name}" for name in names)]) + "\n"
-
-
-def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return [
-        f"| {' | '.join(columns)} |",
-        f"| {' | '.join('---' for _ in columns)} |",
-        *(f"| {' | '.join(row)} |" for row in escaped),
-    ]

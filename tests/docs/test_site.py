@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 # What a browser loads by itself: scripts, styles, images, fonts. A link that a reader may click is no such request.
@@ -59,14 +60,57 @@ def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType
     text = pages.recipe_keys()
     assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
     assert all(f"`cohort.{f.name}`" in text for f in dataclasses.fields(CohortConfig))
-    assert "| `cohort.size` | integer | `null` | null: all" in text
-    without_meaning = re.findall(r"^\| `([a-z_.]+)` .*\|  \|$", text, re.MULTILINE)
+    assert (
+        "`cohort.size`{ #cohort.size } | integer ≥ 1 | `null` | null: all clients<br>Example: `cohort.size=10` |"
+        in text
+    )
+    without_meaning = re.findall(r"{ #([a-z_.]+) } \|[^|]*\|[^|]*\| *(?:<br>.*)?\|$", text, re.MULTILINE)
     assert without_meaning == []
+
+
+def test_every_recipe_key_has_a_range_and_an_example_that_is_valid(pages: ModuleType) -> None:
+    rows = re.findall(r"^\| `[a-z_.]+`{ #([a-z_.]+) } \| ([^|]+) \| [^|]* \| (.*) \|$", pages.recipe_keys(), re.M)
+    assert len(rows) > 90
+    without_range = {"seed", "evaluation.target_scores"}  # every number is valid
+    for key, values, meaning in rows:
+        assert key in without_range or not re.fullmatch("(list of )?(integer|number)s?", values), key
+        if "as in [" not in meaning:
+            setting = re.search(r"Example: `(.+)`$", meaning)
+            assert setting, f"{key} has no example"
+            name, _, value = setting[1].partition("=")
+            read_recipe_setting(name, value)
+
+
+def read_recipe_setting(key: str, value: str) -> None:
+    from motet.experiment.recipe.recipe_files import load_recipe
+
+    if key.startswith("groups."):
+        load_recipe("toy-classification", [f"groups=[{{{key.removeprefix('groups.')}: {value}}}]"])
+    elif key == "model.quantize":
+        load_recipe("toy-classification", [f"{key}={value}", "model.adapter.rank=8"])
+    else:
+        load_recipe("toy-classification", [f"{key}={value}"])
 
 
 def test_the_component_reference_names_every_entry(pages: ModuleType) -> None:
     text = pages.components()
     assert all(f"| `{name}` |" in text for table in pages.component_tables().values() for name in table)
+
+
+def test_every_option_of_a_component_has_a_meaning_and_a_valid_example_and_no_other_has(pages: ModuleType) -> None:
+    import option_reference
+
+    from motet.experiment.recipe.config_parsing import convert_value
+
+    for title, entries in pages.component_tables().items():
+        options = {p.name for entry in entries.values() for p in option_reference.parameters(entry)}
+        assert set(option_reference.option_texts()[title]) == options, title
+        for option, (_, example) in option_reference.option_texts()[title].items():
+            owners = {name: entry for name, entry in entries.items() if option in pages.option_names(entry)}
+            assert option_reference.option_meaning(title, option, owners), f"{title}: {option}"
+            hints = [option_reference.option_type(entry, option) for entry in owners.values()]
+            if example is not None:
+                convert_value(yaml.safe_load(str(example)), hints[0], option)
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -79,6 +79,9 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["algorithm.type=fedavgg"], "algorithm.type: there is no 'fedavgg'"),
         (["algorithm.type=isolated", "server.lr=1"], "isolated has no server optimizer"),
         (["solver.lr=fast"], "solver.lr is 'fast'; expected a number"),
+        (["evaluation.clients=0"], "evaluation.clients is 0; expected at least one client"),
+        (["checkpoint.seconds=-1"], "checkpoint.seconds is -1.0; expected a number of seconds, 0 or more"),
+        (["model.max_tokens=3"], "model.max_tokens is 3; it must be at least 4"),
         (["solver.batch=2.5"], "solver.batch is 2.5; expected a whole number"),
         (["solver.shuffle=maybe"], "solver.shuffle is 'maybe'; expected true or false"),
         (

@@ -64,6 +64,9 @@ def test_the_default_learning_rate_depends_on_the_optimizer() -> None:
         ({"steps": 0}, "solver.steps is 0"),
         ({"warmup": 1.5}, "solver.warmup is 1.5"),
         ({"lr": float("nan")}, "solver.lr is nan"),
+        ({"momentum": 1.0}, "solver.momentum is 1.0; it must be a number from 0 to below 1"),
+        ({"weight_decay": -0.1}, "solver.weight_decay is -0.1; it must be a number >= 0"),
+        ({"clip": float("nan")}, "solver.clip is nan; it must be a number >= 0"),
         ({"proximal_mu": -1.0}, "mu .* is -1; it must be a finite number >= 0"),
     ],
 )

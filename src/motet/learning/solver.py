@@ -54,6 +54,11 @@ class Solver:
                 f"solver.bucket is {self.bucket} and solver.shuffle is {self.shuffle}; bucketing needs shuffling and a "
                 "window of at least 1 batch. Write solver.bucket=0 to turn it off."
             )
+        for name in ("weight_decay", "clip"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"solver.{name} is {getattr(self, name)}; it must be a number >= 0. 0 turns it off.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"solver.momentum is {self.momentum}; it must be a number from 0 to below 1.")
         if not (self.proximal_mu >= 0 and math.isfinite(self.proximal_mu)):
             raise ConfigError(f"mu (lam in ditto) is {self.proximal_mu:g}; it must be a finite number >= 0.")
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):

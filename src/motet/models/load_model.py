@@ -43,6 +43,7 @@ AUTO_CLASSES = {
     "instruct": "AutoModelForCausalLM",
     "preference": "AutoModelForCausalLM",
 }
+MIN_TOKENS = 4  # special tokens at both ends, and some text
 COMPLETION_TASKS = ("instruct", "preference")
 TASKS_WITH_NEW_HEAD = ("classification", "multi_label", "regression", "tagging", "qa")  # others use the pretrained one
 BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
@@ -92,6 +93,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_architecture(self.config)
+        if self.max_tokens < MIN_TOKENS:
+            raise ConfigError(f"model.max_tokens is {self.max_tokens}; it must be at least {MIN_TOKENS}.")
         if self.quantize != "none" and self.adapter is None:
             raise ConfigError(
                 f"model.quantize is {self.quantize}, but the model itself is trained; quantized weights cannot be trained. "
@@ -317,8 +320,6 @@ def _from_config(auto_class: Any, module_config: Any, path: str) -> Any:
 
 
 def _check_max_tokens(config: ModelConfig, module_config: Any) -> None:
-    if config.max_tokens < 4:
-        raise ConfigError(f"model.max_tokens is {config.max_tokens}; it must be at least 4.")
     num_positions = getattr(module_config, "max_position_embeddings", None)
     if isinstance(num_positions, int) and 0 < num_positions < config.max_tokens:
         raise ConfigError(

@@ -132,6 +132,10 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         if self.every < 1:
             raise ConfigError(f"evaluation.every is {self.every}; expected a number of rounds, at least 1.")
+        if self.clients is not None and self.clients < 1:
+            raise ConfigError(
+                f"evaluation.clients is {self.clients}; expected at least one client. Leave it out for all."
+            )
         if self.samples < 0:
             raise ConfigError(f"evaluation.samples is {self.samples}; expected a number of texts, at least 0.")
         if self.patience is not None and self.patience < 1:
@@ -150,6 +154,8 @@ class CheckpointConfig:
     memory: float | None = None  # GiB of client state kept in memory instead of on disk; None: depends on free memory
 
     def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ConfigError(f"checkpoint.seconds is {self.seconds}; expected a number of seconds, 0 or more.")
         if self.memory is not None and self.memory < 0:
             raise ConfigError(f"checkpoint.memory is {self.memory}; expected GiB, 0 or more.")
 
