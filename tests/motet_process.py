@@ -21,8 +21,7 @@ PRELOADED = [
     "motet.cli",
     "motet.experiment.commands.recipe_runner",
     "transformers.models.bert.modeling_bert",
-    "sklearn.metrics",
-    "matplotlib.pyplot",
+    "matplotlib.figure",
 ]
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(PRELOADED)

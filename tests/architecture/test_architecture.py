@@ -254,6 +254,12 @@ def test_nothing_is_unpickled_and_no_global_state_is_seeded(path: Path) -> None:
     assert not re.search(r"np\.random\.seed|random\.seed\(|torch\.manual_seed", _code(text))
 
 
+def test_figures_are_drawn_without_pyplot() -> None:
+    """pyplot would change the backend and the open figures of the calling program."""
+    users = [path.name for path in FILES if "pyplot" in _code(path.read_text())]
+    assert users == ["result_plots.py"]  # for notebooks, which show figures with it
+
+
 def _code(text: str) -> str:
     """Return the text without comments and docstrings."""
     without_docstrings = re.sub(r'""".*?"""', "", text, flags=re.S)

@@ -99,8 +99,9 @@ def test_classification_metrics_match_scikit_learn() -> None:
     scores = task.compute_metrics(predictions, all_examples(features))
     assert set(scores) == set(task.metric_names)
     assert scores["accuracy"] == (true == predicted).mean()
-    assert scores["f1_macro"] == f1_score(true, predicted, average="macro")
-    assert scores["matthews"] == matthews_corrcoef(true, predicted)
+    assert scores["f1_macro"] == pytest.approx(f1_score(true, predicted, average="macro"))
+    assert scores["f1_weighted"] == pytest.approx(f1_score(true, predicted, average="weighted"))
+    assert scores["matthews"] == pytest.approx(matthews_corrcoef(true, predicted))
 
 
 def test_class_weights_follow_the_training_rows_or_a_mapping() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from motet.report.figure_files import new_figure, save_figure
+
 Row = Mapping[str, Any]
 
 MAX_NUMBERED_CLIENTS = 24  # for more clients, the cells are too small for numbers
@@ -100,13 +102,8 @@ def draw_relations(relations: ClientRelations, folder: Path) -> list[Path]:
 def _draw_matrix(
     matrix: np.ndarray, clients: Sequence[str], title: str, highest: float, path: Path, low_is_near: bool = False
 ) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     size = max(4.0, 0.34 * len(clients) + 2)
-    figure, axes = plt.subplots(figsize=(size + 1.2, size), dpi=130, layout="constrained")
+    figure, (axes,) = new_figure(width=size + 1.2, height=size)
     colors = "viridis_r" if low_is_near else "viridis"
     image = axes.imshow(matrix, cmap=colors, vmin=1.0 if low_is_near else 0.0, vmax=highest)
     names = [client.replace("/client-", " ") for client in clients]
@@ -123,8 +120,7 @@ def _draw_matrix(
         axes.axvline(position, color="white", linewidth=1.6)
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(path)
-    plt.close(figure)
+    save_figure(figure, path)
     return path
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from motet.report.figure_files import new_figure, save_figure
+
 Curve = Sequence[tuple[float, float]]
 
 
@@ -42,12 +44,8 @@ def draw_traffic_curves(curves: Mapping[str, Curve], ylabel: str, title: str, pa
 
 
 def _new_axes() -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(8, 4.2), dpi=150, layout="constrained")
+    figure, (axes,) = new_figure(width=8, height=4.2)
+    return figure, axes
 
 
 def _draw_line(axes: Any, name: str, curve: Curve, as_level: bool) -> None:
@@ -62,11 +60,8 @@ def _draw_line(axes: Any, name: str, curve: Curve, as_level: bool) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
     axes = figure.axes[0]
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    figure.savefig(path)
-    plt.close(figure)
+    save_figure(figure, path)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from motet.report.figure_files import new_figure, save_figure
+
 
 def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> bool:
     """Draw the clients' weights and training losses against rounds. Return False if the run has no weights."""
@@ -15,13 +17,9 @@ def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> b
             curves[row["name"]].setdefault(row["who"], []).append((row["round"], row["value"]))
     if not curves["weight"]:
         return False
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), dpi=150, layout="constrained")
+    figure, panels = new_figure(columns=2, width=4.5, height=3.6)
     for axes, (name, lines) in zip(panels, curves.items(), strict=True):
         for client, line in sorted(lines.items()):
             axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=client)
@@ -32,6 +30,5 @@ def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> b
     figure.suptitle(title)
     if len(curves["weight"]) <= 12:
         panels[1].legend(frameon=False, fontsize=8)
-    figure.savefig(path)
-    plt.close(figure)
+    save_figure(figure, path)
     return True

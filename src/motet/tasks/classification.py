@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
-from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.tasks.sufficient_statistics import class_metrics, class_statistics, with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 
@@ -78,22 +77,15 @@ class Classification(Task):
         return np.fromiter((ids[label] for label in column), np.int64, count=len(column))
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
-        true, predicted = _true_classes(examples), predictions["logits"].argmax(-1).numpy()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a client's test set may have one class only
-            matthews = float(matthews_corrcoef(true, predicted))
+        counts = self.count_confusions(predictions, examples).counts
         scores = {
-            "accuracy": float(accuracy_score(true, predicted)),
-            "f1_macro": float(f1_score(true, predicted, average="macro", zero_division=0)),
-            "f1_weighted": float(f1_score(true, predicted, average="weighted", zero_division=0)),
-            "matthews": matthews,
+            "accuracy": float(np.diagonal(counts).sum() / counts.sum()),
+            **class_metrics(("f1_macro", "f1_weighted", "matthews"), counts),
             "loss": float(predictions["loss"].double().mean()),
         }
         if self.positive_label is not None:
-            positive = self.labels.index(self.positive_label)
-            scores["f1"] = float(f1_score(true == positive, predicted == positive, zero_division=0))
+            first = self.labels.index(self.positive_label)
+            scores |= class_metrics(["f1"], np.roll(counts, -first, axis=(0, 1)))
         return scores
 
     def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion:

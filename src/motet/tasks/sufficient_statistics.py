@@ -14,7 +14,7 @@ of examples, determine the metric on that sample, which a bootstrap test needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -48,6 +48,13 @@ def metric_from_statistics(metric: str, width: int) -> StatisticsMetric | None:
         compute = _CLASS_METRICS[metric]
         return lambda means, _: compute(*np.moveaxis(means.reshape(*means.shape[:-1], 3, -1), -2, 0))
     return _METRICS_BY_WIDTH.get(width, {}).get(metric)
+
+
+def class_metrics(metrics: Iterable[str], counts: np.ndarray) -> dict[str, float]:
+    """Return metrics of a confusion matrix of counts, with true classes as rows. `f1` is that of the first class."""
+    means = counts / max(int(counts.sum()), 1)
+    statistics = np.diagonal(means), means.sum(0), means.sum(1)
+    return {metric: float(_CLASS_METRICS[metric](*statistics)) for metric in metrics}
 
 
 def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
