@@ -52,9 +52,12 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "training": {"data", "objectives", "solver", "jobs", "packed"},
     "executors": {"data", "modules", "jobs", "packed", "training"},
     "reference_columns": {"data", "modules", "objectives", "jobs"},
-    "context": {"confusion", "data", "modules", "objectives", "solver", "jobs", "reference_columns"},
+    "kept_optimizers": {"jobs"},
+    "context": {
+        *("confusion", "data", "modules", "objectives", "solver", "jobs", "reference_columns", "kept_optimizers"),
+    },
     "evaluation": {"confusion", "context"},
-    "custom_trainer": {"solver", "jobs", "context"},
+    "custom_trainer": {"solver", "jobs", "context", "kept_optimizers"},
 }
 # The same for the sub-packages of experiment.
 EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {

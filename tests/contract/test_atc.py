@@ -15,7 +15,6 @@ from torch import Tensor
 
 from motet.algorithms import atc
 from motet.algorithms.atc.assign import Assign
-from motet.algorithms.atc.backbone_state import BackboneClientState, load_optimizer_state
 from motet.algorithms.atc.contrast import Contrast, ContrastRequest, ContrastState
 from motet.algorithms.atc.synthetic_states import SyntheticStates
 from motet.algorithms.fedavg import FedAvg
@@ -32,6 +31,7 @@ from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.jobs import OptimizerState
+from motet.learning.kept_optimizers import fill_optimizer_state
 from motet.learning.objectives.atc_objectives import ContrastiveTask
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.learning.packed.packed_model import PackedModel
@@ -102,8 +102,7 @@ def test_optimizer_state_stays_on_its_device_until_it_is_needed() -> None:
     params = Params.from_tensors({"a": torch.zeros(2), "b": torch.zeros(3)})
     model = Params(params.layout, params.flat.to("meta"))  # "meta" stands in for a GPU
     moment = Params.from_tensors({"b": torch.tensor([1.0, 2.0, 3.0])})
-    state = load_optimizer_state(BackboneClientState(None, OptimizerState(7, (moment, moment))), model)
-    assert state is not None
+    state = fill_optimizer_state(OptimizerState(7, (moment, moment)), model)
     assert state.steps == 7
     assert [moment.flat.tolist() for moment in state.moments] == [[0, 0, 1, 2, 3]] * 2
 
@@ -126,7 +125,7 @@ def make_request(contrast: Contrast, ranking: dict[str, tuple[str, ...]], values
     """Return the request for client "a", where each client's representations are constant."""
     state = ContrastState(models=dict.fromkeys("abcd"), ranking=ranking, mlm_head=None)  # type: ignore[arg-type]
     representations = {client: torch.full((2, 3), value) for client, value in zip("abcd", values, strict=False)}
-    return contrast._make_request("a", state, representations, round_without_clients(1))
+    return contrast._make_request("a", state, representations)
 
 
 RANKING = {"a": ("a", "c", "b", "d")}
@@ -182,7 +181,7 @@ def test_both_pairings_train_the_contrast_head(backbone_federation: Federation) 
     def contrast_head(pairing: Any, rounds: int) -> Tensor:
         running = run_rounds(backbone_federation, make_contrast(pairing=pairing), rounds)
         return select(
-            running.storage.client_states.get("contrast", backbone_federation.clients[0]).params,
+            running.storage.client_states.get("contrast", backbone_federation.clients[0]),
             "name:contrastive_head.*",
         )
 
@@ -311,7 +310,7 @@ def test_clients_with_different_tasks_learn_together(mixed_tasks: Federation) ->
     assert set(reports) == set(mixed_tasks.clients)
     assert {mixed_tasks.group_for(c).task.primary_metric for c in reports} == {"accuracy", "f1", "rougeL"}
     states = [running.storage.client_states.get("contrast", client) for client in mixed_tasks.clients]
-    head_sizes = sorted(len(select(state.params, "name:head.*")) for state in states)
+    head_sizes = sorted(len(select(state, "name:head.*")) for state in states)
     # seq2seq has no head, question answering has two outputs, and classification has four classes
     assert head_sizes == [0, 2 * (WIDTH + 1), 4 * (WIDTH + 1), 4 * (WIDTH + 1)]
 

@@ -199,6 +199,30 @@ def test_a_cluster_is_split_only_if_its_mean_update_is_small_and_one_update_is_l
     assert algorithm.split_cluster(cluster, {k: opposed[k] for k in (a, b, c)}, 3) == unsplit, "a reply is missing"
 
 
+def test_relative_thresholds_do_not_depend_on_the_size_of_the_updates(federation: Federation) -> None:
+    algorithm = percfl(SOLVER, eps1=0.4, eps2=0.9, after=0, relative=True)
+    cluster = algorithm.init(federation.initial_models()).clusters[0]
+    zero = cluster.params.zeros_like()
+    step = Params(zero.layout, torch.zeros_like(zero.flat).index_fill_(0, torch.tensor([0]), 2.0))
+    opposed = {client: step * sign for client, sign in zip(cluster.clients, (1.0, -1.0, 1.0, -1.0), strict=True)}
+    for scale in (1e-6, 1.0, 1e6):
+        assert len(algorithm.split_cluster(cluster, {k: v * scale for k, v in opposed.items()}, 0)) == 2
+        assert len(algorithm.split_cluster(cluster, dict.fromkeys(cluster.clients, step * scale), 0)) == 1
+
+
+def test_a_run_that_never_splits_says_so(federation: Federation) -> None:
+    never, always = percfl(SOLVER), percfl(SOLVER, eps1=10.0, eps2=0.0, after=0, relative=True)
+    (remark,) = never.remarks(run_rounds(federation, never, 1).state)
+    assert "percfl never split the clients (eps1 0.4, eps2 1.6, absolute)" in remark
+    assert always.remarks(run_rounds(federation, always, 1).state) == []
+
+
+def test_fedbn_shares_the_selected_layers_without_their_norms(federation: Federation) -> None:
+    state = fedbn(SOLVER, shared=("layers 0",)).init(federation.initial_models())
+    roles = set(state.params.layout.roles)
+    assert roles == {"layers.0"}, "not layers.0.norm, nor other layers"
+
+
 # ---- SPFL-like ------------------------------------------------------------------------------------------------------
 
 

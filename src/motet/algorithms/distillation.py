@@ -90,6 +90,10 @@ class Distiller:
     restart_every_epoch: bool = False  # new optimizer and learning-rate schedule in each epoch, as in AdaFD's code
     max_rounds: int | None = None  # the number of rounds with an exchange; None: all
 
+    def __post_init__(self) -> None:
+        if self.restart_every_epoch:
+            self.solver.require_new_optimizer("the released code", "starts with a new optimizer in every epoch")
+
     def train_and_predict(
         self, ctx: Context, client_state: Params | None, required_stats: tuple[str, ...]
     ) -> Work[tuple[TrainingStats, Params, Params]]:

@@ -48,11 +48,12 @@ class FedAvg(Algorithm):
     sends: Sends = "updates"
     trained: Layers = Layers.all()  # the other layers stay as they are in the initial model
     frozen: Layers = Layers.none()  # layers that the model must freeze; models built from a recipe do
+    local: Layers = Layers.none()  # never shared, even if they are part of `shared`
     name: str = "fedavg"
 
     @property
     def personal(self) -> bool:
-        return self.shared not in (Layers.all(), self.trained)
+        return self.shared not in (Layers.all(), self.trained) or self.local != Layers.none()
 
     def init(self, start: InitialModels) -> FedAvgState:
         layout = start.shared.layout
@@ -67,7 +68,7 @@ class FedAvg(Algorithm):
                 "nothing to average; give all groups the same model, or use isolated."
             )
         self.shared.check(layout.names, layout.roles, f"{self.name}, shared layers")
-        params = start.shared.select_layers(self.shared)
+        params = start.shared.select_layers(self.shared).exclude_layers(self.local)
         return FedAvgState(params, self.server.init(params))
 
     def round(self, state: FedAvgState, rnd: Round) -> Script[FedAvgState]:

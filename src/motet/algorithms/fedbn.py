@@ -13,7 +13,10 @@ from motet.optim import Apply, ServerOptimizer
 
 
 def fedbn(
-    solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(optimizer="sgd"),
+    server: ServerOptimizer = Apply(),
+    weighting: Weighting = "examples",
+    shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
-    """FedAvg with local normalization layers (Li et al. 2021)."""
-    return FedAvg(solver, server, shared=~Layers.parse("norms"), weighting=weighting, name="fedbn")
+    """FedAvg with local normalization layers (Li et al. 2021). `shared`: of the other layers, those that are averaged."""
+    return FedAvg(solver, server, Layers.parse(*shared), weighting=weighting, local=Layers.parse("norms"), name="fedbn")

@@ -7,8 +7,12 @@ cluster is split in two when its mean update is small while some client's update
     ‖meanᵢ Δᵢ‖ < ε₁   and   maxᵢ ‖Δᵢ‖ > ε₂,   with more than two clients and after the first 20 rounds.
 
 The split is a complete-linkage clustering on −cos(Δᵢ, Δⱼ). A cluster is split only in a round in which all its
-clients reply, so client sampling delays splits. The authors' ε₁ = 0.4 and ε₂ = 1.6 suit their network; scale both
-for yours.
+clients reply, so client sampling delays splits. The authors' ε₁ = 0.4 and ε₂ = 1.6 suit their network. With
+`relative`, both are multiples of the mean norm of the cluster's updates in this round, so that they suit every model:
+
+    ‖meanᵢ Δᵢ‖ < ε₁ · meanᵢ ‖Δᵢ‖   and   maxᵢ ‖Δᵢ‖ > ε₂ · meanᵢ ‖Δᵢ‖
+
+The first ratio is 1 if all updates are equal and 0 if they cancel out; n orthogonal updates have 1/√n.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, InitialModels, Round
-from motet.core.script import ClientId, Script, gather, work
+from motet.core.script import ClientId, Note, Script, gather, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -50,6 +54,7 @@ class PerCFL(Algorithm):
     eps2: float
     after: int
     shared: Layers = Layers.all()
+    relative: bool = False
     name: str = "percfl"
     personal: bool = True
 
@@ -66,6 +71,7 @@ class PerCFL(Algorithm):
                 replies = [updates[client] for client in clients if client in updates]
                 params = cluster.params + mean_update(replies) if replies else cluster.params
                 clusters.append(ClientCluster(clients, params))
+        yield Note(values={"clusters": {c: i for i, cluster in enumerate(clusters) for c in cluster.clients}})
         return PerCFLState(tuple(clusters))
 
     def split_cluster(
@@ -76,10 +82,23 @@ class PerCFL(Algorithm):
         if len(clients) <= 2 or round_index < self.after or any(client not in updates for client in clients):
             return [clients]
         replies = [updates[client] for client in clients]
-        if mean_update(replies).norm() >= self.eps1 or max(reply.norm() for reply in replies) <= self.eps2:
+        norms = [float(reply.norm()) for reply in replies]
+        unit = sum(norms) / len(norms) if self.relative else 1.0
+        if mean_update(replies).norm() >= self.eps1 * unit or max(norms) <= self.eps2 * unit:
             return [clients]
         labels = bipartition(cosine_similarities(replies))
         return [tuple(c for c, label in zip(clients, labels, strict=True) if label == half) for half in (0, 1)]
+
+    def remarks(self, state: PerCFLState) -> list[str]:
+        """Say so if no cluster was ever split: the run then is FedAvg with equal weights."""
+        if len(state.clusters) > 1:
+            return []
+        how = "relative" if self.relative else "absolute"
+        return [
+            f"percfl never split the clients (eps1 {self.eps1:g}, eps2 {self.eps2:g}, {how}), so this is FedAvg with "
+            "equal weights. Choose the thresholds on a development set; algorithm.relative=true makes them independent "
+            "of the model."
+        ]
 
     @work(reveals="each")
     def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Params, Params | None]]:
@@ -121,6 +140,7 @@ def percfl(
     eps2: float = 1.6,
     after: int = 20,
     shared: tuple[str, ...] = ("all",),
+    relative: bool = False,
 ) -> PerCFL:
     """Split clients with conflicting updates into clusters, each with its model (PerCFL; Sattler et al. 2020)."""
-    return PerCFL(solver, eps1, eps2, after, Layers.parse(*shared))
+    return PerCFL(solver, eps1, eps2, after, Layers.parse(*shared), relative)

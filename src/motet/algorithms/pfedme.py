@@ -45,6 +45,7 @@ class PFedMe(Algorithm):
                 f"pfedme: eta * lam is {self.eta * self.lam:g}; it must be above 0 and at most 1, so that the local model "
                 "moves toward the personal one. Lower algorithm.eta."
             )
+        self.solver.require_new_optimizer(self.name, "solves a new problem in every local step")
         _ = self.inner_solver  # raises if an option is not valid
 
     @property

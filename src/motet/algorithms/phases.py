@@ -100,15 +100,18 @@ class Phases(Algorithm):
         inner = yield from self.phases[index].algorithm.round(state.inner, phase_round)
         return replace(state, inner=inner)
 
+    def phase_rounds(self, index: int, rounds: int) -> range:
+        """Return the rounds of a phase. The last phase has the rest."""
+        counts = [int(phase.share * rounds + 1e-9) for phase in self.phases[:-1]]
+        first = sum(counts[:index])
+        return range(first, first + counts[index] if index < len(counts) else rounds)
+
     def find_phase(self, round_index: int, rounds: int) -> tuple[int, int, int]:
-        """Return the phase of a round, the phase's first round, and its number of rounds. The last one has the rest."""
-        first_round = 0
-        for index, phase in enumerate(self.phases[:-1]):
-            num_rounds = int(phase.share * rounds + 1e-9)
-            if round_index < first_round + num_rounds:
-                return index, first_round, num_rounds
-            first_round += num_rounds
-        return len(self.phases) - 1, first_round, rounds - first_round
+        """Return the phase of a round, the phase's first round, and its number of rounds."""
+        last = len(self.phases) - 1
+        index = next((i for i in range(last) if round_index < self.phase_rounds(i, rounds).stop), last)
+        of_phase = self.phase_rounds(index, rounds)
+        return index, of_phase.start, len(of_phase)
 
     def _start_next(self, state: PhaseState) -> Script[PhaseState]:
         views = {client: self.view(state, client) for client in state.clients}

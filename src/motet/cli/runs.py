@@ -232,6 +232,8 @@ def print_results(finished: FinishedRun) -> None:
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     if details:
         console.print(f"{details}.", **plain)
+    for remark in summary.get("remarks", []):
+        console.print(f"Note: {remark}", **plain)
     console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
     if summary["kept_round"] != summary["rounds"]:
         console.print(f"Kept: the model after round {summary['kept_round']}, the best on the development set", **plain)

@@ -18,6 +18,7 @@ from motet.core.work import Job, Work
 from motet.learning.confusion import Confusion
 from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Predictions
+from motet.learning.kept_optimizers import KeptOptimizers
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
@@ -114,6 +115,11 @@ class Context:
     invoke: Callable[[str, Any], Work[Any]] | None = None
     read_state: Callable[[str], Any] = lambda program: None
     shuffle_seed: Seed | None = None
+    kept_optimizers: KeptOptimizers | None = None
+
+    def keep_optimizers(self, kept: KeptOptimizers) -> Context:
+        """Return a context in which trainings with `solver.keep_state` continue with these optimizers."""
+        return replace(self, kept_optimizers=kept)
 
     @property
     def model(self) -> Model:
@@ -168,7 +174,7 @@ class Context:
             train_only=trained,
             base_update=base_update,
         )
-        return self._submit(job) if self.participant.task.reference_readout is None else self._fit_to_reference(job)
+        return self._fit(job)
 
     def infer(
         self, model: ModelParams, examples: Examples, readout: Readout | None = None
@@ -180,9 +186,14 @@ class Context:
         predictions: Predictions = yield from self._submit(job)
         return predictions
 
-    def _fit_to_reference(self, job: Fit) -> Generator[Job, Any, FitResult]:
-        examples = yield from self._add_reference(job.examples)
-        result: FitResult = yield from self._submit(replace(job, examples=examples))
+    def _fit(self, job: Fit) -> Generator[Job, Any, FitResult]:
+        if self.participant.task.reference_readout is not None:
+            job = replace(job, examples=(yield from self._add_reference(job.examples)))
+        kept = self.kept_optimizers if job.solver.keep_state and not job.keep_optimizer_state else None
+        key = kept.next_key() if kept else ""
+        result: FitResult = yield from self._submit(kept.continue_job(job, key) if kept else job)
+        if kept:
+            kept.save(key, result.optimizer_state)
         return result
 
     def _add_reference(self, examples: Examples) -> Generator[Job, Any, Examples]:

@@ -19,6 +19,7 @@ from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.context import INITIAL_MODEL, EvaluationResult
 from motet.learning.jobs import FitResult
+from motet.learning.kept_optimizers import KeptOptimizers
 from motet.learning.solver import Solver
 
 
@@ -61,6 +62,9 @@ class CustomContext:
     invoke: Callable[[str, Any], Work[Any]] | None = None
     read_state: Callable[[str], Any] = lambda program: None
 
+    def keep_optimizers(self, kept: KeptOptimizers) -> CustomContext:
+        return self
+
     @property
     def initial_params(self) -> Params:
         return self.model.initial_params.updated(self.read_state(INITIAL_MODEL))
@@ -89,6 +93,11 @@ class CustomContext:
             raise ConfigError(
                 "a custom trainer computes the loss itself, so fedprox and ditto cannot add their proximal term; "
                 "use fedavg or fedopt."
+            )
+        if solver.keep_state:
+            raise ConfigError(
+                "solver.keep_state is true, but a custom trainer has its own optimizer; keep it in the trainer, and set "
+                "solver.keep_state=false."
             )
         if options.get("train_only") == Layers.all():
             del options["train_only"]

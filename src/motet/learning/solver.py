@@ -17,7 +17,11 @@ DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 @message
 @dataclass(frozen=True)
 class Solver:
-    """How one client trains in one round. Each round starts with a new optimizer and schedule, as in FedNLP."""
+    """How one client trains in one round.
+
+    Each round starts with a new optimizer and schedule, as in FedNLP. With `keep_state`, a client continues with its
+    optimizer of the last round it took part in, and one schedule spans all rounds, as in ordinary training.
+    """
 
     epochs: int = 1  # passes over the client's data in one round
     steps: int | None = None  # if set, train this many steps instead of epochs, repeating the data as needed
@@ -32,6 +36,7 @@ class Solver:
     clip: float = 1.0  # maximum gradient norm; 0: no clipping
     proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
     shuffle: bool = True  # draw the examples of an epoch in random order
+    keep_state: bool = False  # keep the optimizer between rounds, with one schedule over all rounds
     bucket: int = 0  # group texts of similar length within windows of this many batches; 0: no grouping
 
     def __post_init__(self) -> None:
@@ -93,6 +98,15 @@ class Solver:
             raise ConfigError(
                 f"{algorithm} is derived for SGD without momentum, but solver.optimizer is {self.optimizer} and "
                 f"solver.momentum is {self.momentum:g}; set solver.optimizer=sgd and solver.momentum=0."
+            )
+        self.require_new_optimizer(algorithm, "computes with the learning rates of one round")
+
+    def require_new_optimizer(self, algorithm: str, reason: str) -> None:
+        """Raise an error if clients keep their optimizer between rounds. `reason` completes: <algorithm> …"""
+        if self.keep_state:
+            raise ConfigError(
+                f"solver.keep_state is true, but {algorithm} {reason}, so no optimizer can be kept between rounds; set "
+                "solver.keep_state=false."
             )
 
     def num_steps(self, num_examples: int) -> int:

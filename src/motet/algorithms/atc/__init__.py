@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from motet.algorithms.atc.assign import TRAINED_LAYERS, Assign, ObjectiveName
-from motet.algorithms.atc.backbone_state import ENCODER
+from motet.algorithms.atc.backbone_layers import ENCODER
 from motet.algorithms.atc.contrast import Contrast, Pairing
 from motet.algorithms.atc.synthetic_states import StateWeighting, SyntheticStates
 from motet.algorithms.fedavg import FedAvg
@@ -25,7 +25,7 @@ from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.learning.solver import Solver
 
-SOLVER = Solver(steps=200, batch=32, lr=5e-4, weight_decay=0.01, warmup=0.1)
+SOLVER = Solver(steps=200, batch=32, lr=5e-4, weight_decay=0.01, warmup=0.1, keep_state=True)
 
 
 def atc(

@@ -6,8 +6,8 @@ layers that the objective trains are sent, in both directions.
 
     wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates of this round      (eq. 1)
 
-The optimizer and the learning-rate schedule span the whole stage. In a round in which a layer is not trained,
-neither momentum nor weight decay changes it.
+With `solver.keep_state`, the optimizer and the learning-rate schedule span the whole stage. In a round in which a layer
+is not trained, neither momentum nor weight decay changes it.
 
 Where we differ: the authors' code sends all layers, including zeros. The clusters and the models are the same.
 """
@@ -20,13 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from motet.algorithms.atc.backbone_state import (
-    BACKBONE,
-    BackboneClientState,
-    load_optimizer_state,
-    merge_optimizer_state,
-    select_backbones,
-)
+from motet.algorithms.atc.backbone_layers import BACKBONE, select_backbones
 from motet.algorithms.update_similarity import cluster_clients, weighted_mean
 from motet.core.layers import Layers
 from motet.core.messages import message
@@ -38,7 +32,6 @@ from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.denoising import SpecialTokens, corrupt_texts, mask_tokens
 from motet.learning.data.features import Examples
-from motet.learning.jobs import LRHorizon
 from motet.learning.objectives.atc_objectives import DenoisingReconstruction, MaskedLanguageModeling
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
@@ -61,8 +54,6 @@ _CORRUPTIONS: dict[ObjectiveName, Callable[[Examples, SpecialTokens, np.random.G
 class AssignRequest:
     params: Params
     objective: ObjectiveName
-    round: int
-    rounds: int
 
 
 @message
@@ -85,12 +76,7 @@ class Assign(Algorithm):
     def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
         objective = self._draw_objective(rnd)
         requests = {
-            client: AssignRequest(
-                params=state.models[client].select_layers(TRAINED_LAYERS[objective]),
-                objective=objective,
-                round=rnd.index,
-                rounds=rnd.rounds,
-            )
+            client: AssignRequest(state.models[client].select_layers(TRAINED_LAYERS[objective]), objective)
             for client in rnd.cohort
         }
         replies = yield from gather(self.learn, requests)
@@ -113,12 +99,10 @@ class Assign(Algorithm):
         return self.objectives[index]
 
     @work(reveals="each")
-    def learn(
-        self, ctx: Context, request: AssignRequest, client_state: BackboneClientState | None
-    ) -> Work[tuple[Weighted, BackboneClientState | None]]:
+    def learn(self, ctx: Context, request: AssignRequest, client_state: None) -> Work[tuple[Weighted, None]]:
         examples, layers = ctx.participant.split("train"), TRAINED_LAYERS[request.objective]
         if not len(examples):
-            return Weighted(request.params.zeros_like(), 0.0), client_state
+            return Weighted(request.params.zeros_like(), 0.0), None
         before = ctx.initial_params.updated(request.params)
         steps, rng = self.solver.num_steps(len(examples)), ctx.seed.derive(_SEED_NAME).numpy()
         rows = np.concatenate(self.solver.draw_batches(len(examples), rng))
@@ -129,15 +113,9 @@ class Assign(Algorithm):
             replace(self.solver, steps=steps),
             objective=_OBJECTIVES[request.objective],
             examples=_CORRUPTIONS[request.objective](batches, tokens, rng),
-            lr_horizon=LRHorizon(request.round * steps, request.rounds * steps),
-            optimizer_state=load_optimizer_state(client_state, before),
-            keep_optimizer_state=True,
+            train_only=layers,
         )
-        update = (result.params - before).select_layers(layers)
-        optimizer_state = merge_optimizer_state(
-            client_state, result.optimizer_state, before, trained=layers, stored=BACKBONE
-        )
-        return Weighted(update, float(ctx.size)), BackboneClientState(None, optimizer_state)
+        return Weighted((result.params - before).select_layers(layers), float(ctx.size)), None
 
     def dummy_exchanges(self, state: AssignState, rnd: Round) -> list[DummyExchange]:
         params = state.models[rnd.cohort[0]].select_layers(TRAINED_LAYERS[self._draw_objective(rnd)])
@@ -146,5 +124,5 @@ class Assign(Algorithm):
     def view(self, state: AssignState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
-    def assemble(self, ctx: Context, params: Params, client_state: BackboneClientState | None) -> Params:
+    def assemble(self, ctx: Context, params: Params, client_state: None) -> Params:
         return ctx.initial_params.updated(params)

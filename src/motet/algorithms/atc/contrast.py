@@ -26,18 +26,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.algorithms.atc.backbone_state import (
+from motet.algorithms.atc.backbone_layers import (
     ENCODER,
     MLM_HEAD,
-    BackboneClientState,
-    load_optimizer_state,
-    merge_optimizer_state,
     select_backbones,
 )
 from motet.algorithms.atc.synthetic_states import SyntheticInstances, SyntheticStates
 from motet.algorithms.update_similarity import rank_by_similarity, weighted_mean
 from motet.core.errors import ConfigError, RunError
-from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
@@ -46,7 +42,7 @@ from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
-from motet.learning.jobs import ExtraExamples, LRHorizon
+from motet.learning.jobs import ExtraExamples
 from motet.learning.objectives.atc_objectives import ContrastiveTask, Representations
 from motet.learning.solver import Solver
 
@@ -65,8 +61,6 @@ class ContrastRequest:
     encoder: Params
     positives: Tensor | None
     negatives: Tensor | None
-    round: int
-    rounds: int
 
 
 @message
@@ -109,7 +103,7 @@ class Contrast(Algorithm):
         representations: dict[ClientId, Tensor] = {}
         if state.ranking and self.use_contrast:
             representations = yield from gather(self.represent, to_all(rnd.cohort, None))
-        requests = {client: self._make_request(client, state, representations, rnd) for client in rnd.cohort}
+        requests = {client: self._make_request(client, state, representations) for client in rnd.cohort}
         replies = yield from gather(self.learn, requests)
         updates = {client: reply for client, reply in replies.items() if reply.weight > 0}
         ranking = rank_by_similarity({client: update.value for client, update in updates.items()})
@@ -120,32 +114,29 @@ class Contrast(Algorithm):
         return ContrastState(models=models, ranking={**state.ranking, **ranking}, mlm_head=None)
 
     def _make_request(
-        self, client: ClientId, state: ContrastState, representations: Mapping[ClientId, Tensor], rnd: Round
+        self, client: ClientId, state: ContrastState, representations: Mapping[ClientId, Tensor]
     ) -> ContrastRequest:
         ranked = [c for c in state.ranking.get(client, ()) if c in representations]
         neighbors = ranked[: self.neighbors]
         positives = [representations[c] for c in neighbors if c != client]
         negatives = [representations[c] for c in sorted(ranked) if c not in neighbors]
-        request = ContrastRequest(
-            encoder=state.models[client], positives=None, negatives=None, round=rnd.index, rounds=rnd.rounds
-        )
+        request = ContrastRequest(encoder=state.models[client], positives=None, negatives=None)
         if not positives or not negatives:
             return request
         return replace(request, positives=torch.stack(positives).mean(0), negatives=torch.stack(negatives, 1))
 
     @work(reveals="each")
-    def represent(self, ctx: Context, _: None, client_state: BackboneClientState | None) -> Work[tuple[Tensor, None]]:
+    def represent(self, ctx: Context, _: None, client_state: Params | None) -> Work[tuple[Tensor, None]]:
         """Compute representations of the synthetic instances, which replace the output of the encoder."""
-        params = ctx.initial_params.updated(client_state.params if client_state else None)
+        params = ctx.initial_params.updated(client_state)
         predictions = yield from ctx.infer(params, self._synthetic_examples(ctx), Representations())
         return predictions["representations"], None
 
     @work(reveals="each")
     def learn(
-        self, ctx: Context, request: ContrastRequest, client_state: BackboneClientState | None
-    ) -> Work[tuple[Weighted, BackboneClientState | None]]:
-        steps = self.solver.num_steps(len(ctx.participant.split("train")))
-        if not steps:
+        self, ctx: Context, request: ContrastRequest, client_state: Params | None
+    ) -> Work[tuple[Weighted, Params | None]]:
+        if not len(ctx.participant.split("train")):
             return Weighted(request.encoder.zeros_like(), 0.0), client_state
         before = self.assemble(ctx, request.encoder, client_state)
         objective, synthetic = ctx.participant.task.objective, None
@@ -158,16 +149,9 @@ class Contrast(Algorithm):
             self.solver,
             objective=objective,
             extra_examples=synthetic,
-            lr_horizon=LRHorizon(request.round * steps, request.rounds * steps),
-            optimizer_state=load_optimizer_state(client_state, before),
-            keep_optimizer_state=True,
-        )
-        optimizer_state = merge_optimizer_state(
-            client_state, result.optimizer_state, before, trained=Layers.all(), stored=~MLM_HEAD
         )
         update = (result.params - before).select_layers(ENCODER)
-        new_state = BackboneClientState(result.params.exclude_layers(ENCODER), optimizer_state)
-        return Weighted(update, float(ctx.size)), new_state
+        return Weighted(update, float(ctx.size)), result.params.exclude_layers(ENCODER)
 
     def _synthetic_examples(self, ctx: Context, **columns: Tensor) -> Examples:
         instances: SyntheticInstances | None = ctx.read_state(self.synthetic.name)
@@ -180,7 +164,7 @@ class Contrast(Algorithm):
     def dummy_exchanges(self, state: ContrastState, rnd: Round) -> list[DummyExchange]:
         """Assume that all clients of the cohort took part in the previous round."""
         clients, encoder = len(rnd.cohort), state.models[rnd.cohort[0]]
-        request = ContrastRequest(encoder, positives=None, negatives=None, round=rnd.index, rounds=rnd.rounds)
+        request = ContrastRequest(encoder, positives=None, negatives=None)
         learn = DummyExchange(clients, payload=request, reply=Weighted(encoder, 1.0))
         if not self.use_contrast:
             return [learn]
@@ -195,5 +179,5 @@ class Contrast(Algorithm):
     def view(self, state: ContrastState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
-    def assemble(self, ctx: Context, params: Params, client_state: BackboneClientState | None) -> Params:
-        return ctx.initial_params.updated(client_state.params if client_state else None, params)
+    def assemble(self, ctx: Context, params: Params, client_state: Params | None) -> Params:
+        return ctx.initial_params.updated(client_state, params)

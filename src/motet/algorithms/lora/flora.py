@@ -52,6 +52,9 @@ class FLoRA(Algorithm):
     weighting: Weighting = "examples"
     name: str = "flora"
 
+    def __post_init__(self) -> None:
+        self.solver.require_new_optimizer(self.name, "starts every round with new adapters")
+
     def init(self, start: InitialModels) -> FLoRAState:
         return FLoRAState(start.shared, None, assign_ranks(start, self.ranks, self.name))
 

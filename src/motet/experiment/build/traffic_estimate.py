@@ -59,7 +59,7 @@ def _payload_bytes(codecs: CodecChain, message: Any) -> int:
 
 def round_bytes(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundBytes:
     """Return the bytes of a round of an algorithm of FedAvg's family, in which every round is the same."""
-    shared = layout.select_layers(algorithm.shared)
+    shared = layout.select_layers(algorithm.shared).select_layers(~algorithm.local)
     counted, copies = shared.select_layers(~Layers.parse("embeddings")), clients
     if isinstance(algorithm.server, Adam | Yogi):
         counted, copies = counted.select_layers(Layers.parse("layers")), clients + 2

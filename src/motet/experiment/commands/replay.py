@@ -28,6 +28,7 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.context import Context
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import FitResult
+from motet.learning.kept_optimizers import KeptOptimizers
 from motet.learning.solver import Solver
 
 SPARK_LINE = "▁▂▃▄▅▆▇█"
@@ -54,6 +55,9 @@ class TracingContext:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
+
+    def keep_optimizers(self, kept: KeptOptimizers) -> TracingContext:
+        return replace(self, context=self.context.keep_optimizers(kept))
 
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
         result = yield from self.context.fit(start, solver, **options)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.algorithms.fedavg import FedAvg
+from motet.algorithms.percfl import PerCFL
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import RunPlan
@@ -103,6 +104,7 @@ def _collect_scores(config: RunConfig, federation: Federation, plan: RunPlan, re
         "groups": [_summarize_group(group_config, group, plan, result) for group_config, group in pairs],
         "local_test": result.local_test,
         "labels": {name: confusion.score_labels() for name, confusion in result.confusions.items()},
+        "remarks": plan.algorithm.remarks(result.state) if isinstance(plan.algorithm, PerCFL) else [],
     }
 
 

@@ -25,6 +25,7 @@ from motet.experiment.build.feature_cache import load_features
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
+from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.acceptance import find_group, load_group_model, model_fingerprint
 from motet.experiment.deploy.agreement import Agreement, agree
@@ -122,7 +123,7 @@ class ClientBuilder:
             programs = [_observe_evaluation(program, models, progress) for program in programs]
         runtime = ClientRuntime(
             programs,
-            progress.observe_rounds(federation.context),
+            keep_optimizers(progress.observe_rounds(federation.context), journal, components.algorithm, config.rounds),
             self._create_executor(federation),
             journal,
             components.channel,

@@ -14,6 +14,7 @@ from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import ClientId, Note, Script, Transaction, run_script
 from motet.core.work import Executor
+from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort
@@ -62,7 +63,7 @@ class RoundEngine:
         self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
         self.runtime = ClientRuntime(
             components.client_programs,
-            plan.federation.context,
+            keep_optimizers(plan.federation.context, client_states, plan.algorithm, plan.rounds),
             executor,
             client_states,
             components.channel,

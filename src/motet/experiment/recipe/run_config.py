@@ -222,6 +222,8 @@ class RunConfig:
             if settings[section] == {"type": "none"}:
                 del settings[section]
         settings["solver"].pop("micro_batch", None)  # saves memory, and changes no result
+        if settings["solver"].get("keep_state") is False:  # runs that began before this key keep their digest
+            del settings["solver"]["keep_state"]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
