@@ -10,7 +10,7 @@ import pytest
 from tests.runs import make_plan, run_rounds
 
 from motet.algorithms import ALGORITHMS
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, MotetError
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import Algorithm, InitialModels, Round
@@ -134,6 +134,8 @@ def test_an_algorithm_must_inherit_the_contract(federation: Federation) -> None:
         (lambda shared="all": Minimal(), "has no parameter 'solver' with a default"),
         (lambda solver, mu=1.0: Minimal(solver), "has no parameter 'solver' with a default"),
         (lambda solver=Solver(): "minimal", "is a str, which does not inherit from Algorithm"),
+        (lambda mu, solver=Solver(): Minimal(solver), "option 'mu' is missing; it has no default"),
+        (lambda solver=Solver(): Algorithm(), "abstract methods assemble, init, round, view; add them"),  # type: ignore[abstract]
     ],
 )
 def test_an_algorithm_that_a_recipe_cannot_build_is_an_error(
@@ -142,7 +144,7 @@ def test_an_algorithm_that_a_recipe_cannot_build_is_an_error(
     monkeypatch.setitem(ALGORITHMS, "mine", function)
     with pytest.raises(ConfigError, match=message) as error:
         build_algorithm(RunConfig.from_settings("r", {"algorithm": "mine"}))
-    assert "algorithm.type=mine" in str(error.value)
+    assert "mine" in str(error.value)
 
 
 def test_a_recipe_can_use_an_algorithm_that_keeps_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,3 +157,41 @@ def test_a_recipe_can_use_an_algorithm_that_keeps_no_solver(monkeypatch: pytest.
 def test_a_minimal_algorithm_runs(federation: Federation) -> None:
     run = run_rounds(federation, Minimal(), 1)
     assert run.state.layout == federation.model.layout
+
+
+class RepliesWithoutAState(Minimal):
+    @work(reveals="sum")
+    def reply(self, ctx: Any, params: Params, client_state: None) -> Any:
+        return Weighted(params, 1.0)
+
+
+class RepliesWithAMapping(Minimal):
+    @work(reveals="sum")
+    def reply(self, ctx: Any, params: Params, client_state: None) -> Any:
+        return Weighted({"model": params}, 1.0), None  # type: ignore[arg-type]
+
+
+class ReturnsNoState(Minimal):
+    def round(self, state: Params, rnd: Round) -> Any:
+        yield from total(self.reply, to_all(rnd.cohort, state))
+
+
+class ExchangesNothing(Minimal):
+    def round(self, state: Params, rnd: Round) -> Any:
+        return state
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (RepliesWithoutAState, r"minimal\.reply returned a Weighted; expected the reply and the new client state"),
+        (RepliesWithAMapping, r"the reply is a Weighted dict; expected Params\. Params\.bundle"),
+        (ReturnsNoState, "minimal: round returned no state"),
+        (ExchangesNothing, "minimal: round returned a Params; expected a generator"),
+    ],
+)
+def test_an_algorithm_that_returns_something_else_gets_a_sentence(
+    algorithm: type[Minimal], sentence: str, federation: Federation
+) -> None:
+    with pytest.raises(MotetError, match=sentence):
+        run_rounds(federation, algorithm(), 1)

@@ -49,7 +49,7 @@ ONE_STEP = Solver(optimizer="sgd", lr=0.2, batch=8, steps=1, schedule="constant"
 
 @pytest.fixture(scope="module")
 def small() -> Federation:
-    return make_federation(toy_classification(train=48, test=16, authors=4), clients=3, public_share=0.0)
+    return make_federation(toy_classification(train=32, test=16, authors=4), clients=2, public_share=0.0)
 
 
 @message
@@ -191,6 +191,13 @@ class NeedsAClientState(Plain):
         return super().assemble(ctx, view, client_state)
 
 
+class DividesByTheNumberOfSteps(Plain):
+    @work(reveals="sum")
+    def train(self, ctx: Context, params: Params, client_state: Any) -> Work[tuple[Any, Any]]:
+        after = yield from ctx.fit(params, self.solver)
+        return Weighted((after.params - params) * (1 / after.steps), 1.0), None
+
+
 class DeploysSomeLayersOnly(Plain):
     def assemble(self, ctx: Context, view: Any, client_state: Any) -> Params:
         params: Params = view
@@ -223,6 +230,7 @@ BROKEN: list[tuple[type[Plain], str]] = [
     (KeepsAClientStateThatIsNoMessage, "set may not be sent or stored"),
     (RepliesWithoutAWeight, "weight|Weighted"),
     (NeedsAClientState, "cannot deploy a model.*client_state=None"),
+    (DividesByTheNumberOfSteps, "fails if a client has no examples .*ZeroDivisionError"),
     (DeploysSomeLayersOnly, "assemble returns another model"),
     (DeploysPersonalModelsInSecret, "personal is False"),
     (ClimbsUphill, "the training loss does not fall"),

@@ -36,5 +36,5 @@ def require_parent(value: object, parent: type, source: str) -> None:
         name = type(value).__name__
         raise ConfigError(
             f"{source} is a {name}, which does not inherit from {parent.__name__}; "
-            f"write: from {parent.__module__} import {parent.__name__}, and: class {name}({parent.__name__})"
+            f"write: from {parent.__module__} import {parent.__name__}, and: class Mine({parent.__name__})"
         )

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.config_parsing import list_parameters
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
-from motet.testing.small_federation import make_federation, run_rounds, start_run
+from motet.testing.small_federation import make_federation, run_rounds, start_run, without_examples
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
@@ -45,6 +45,11 @@ class Case:
 
     def run(self, rounds: int = 2, **options: Any) -> FederatedRun:
         return run_rounds(self.federation, self.create(), rounds, **options)
+
+    @cached_property
+    def reference(self) -> FederatedRun:
+        """Two rounds without anything special, with which checks compare."""
+        return self.run()
 
 
 def check_algorithm(
@@ -137,7 +142,7 @@ def _read_generators() -> tuple[Any, Any, torch.Tensor]:
 
 def check_cohort_order(case: Case) -> None:
     clients = tuple(case.federation.clients)
-    first, second = (serialize(case.run(cohort=cohort).state) for cohort in (clients, clients[::-1]))
+    first, second = serialize(case.reference.state), serialize(case.run(cohort=clients[::-1]).state)
     require(first == second, "the state depends on the order of the cohort; treat all replies alike.")
 
 
@@ -177,7 +182,7 @@ def check_payloads(case: Case) -> None:
 
 def check_messages(case: Case) -> None:
     """Messages and states survive serialization."""
-    expected, run = case.run(), case.run(connect=SerializingTransport)
+    expected, run = case.reference, case.run(connect=SerializingTransport)
     try:
         states = serialize(expected.state), serialize(run.state)
         for client in case.federation.clients:
@@ -190,12 +195,11 @@ def check_messages(case: Case) -> None:
 
 
 def check_resumption(case: Case) -> None:
-    expected = case.run(3)
-    run = start_run(case.federation, case.create(), 3)
-    for _ in range(3):
+    run = start_run(case.federation, case.create(), 2)
+    for _ in range(2):
         run.engine.restore(deserialize(serialize(run.engine.progress)))
         run.engine.run_round(tuple(case.federation.clients))
-    is_same = serialize(run.state) == serialize(expected.state)
+    is_same = serialize(run.state) == serialize(case.reference.state)
     require(is_same, "a run that continues from a stored state differs; keep everything in the state.")
 
 
@@ -235,8 +239,18 @@ def check_new_clients(case: Case) -> None:
             )
 
 
+def check_client_without_examples(case: Case) -> None:
+    try:
+        run_rounds(without_examples(case.federation), case.create(), 1)
+    except Exception as error:
+        raise AssertionError(
+            f"a round fails if a client has no examples ({type(error).__name__}: {first_line(error)}); if ctx.fit took 0 "
+            "steps, let the reply have the weight 0."
+        ) from error
+
+
 def check_personal(case: Case) -> None:
-    run = case.run()
+    run = case.reference
     if not run.plan.algorithm.personal:
         first, *others = [split_base(run.model_for(client))[0] for client in case.federation.clients]
         is_same = all(torch.equal(first.flat, other.flat) for other in others)
@@ -315,7 +329,7 @@ def check_traffic(case: Case) -> None:
 
 
 def check_packing(case: Case) -> None:
-    serial = case.run()
+    serial = case.reference
     packed = case.run(executor=PackedExecutor(torch.device("cpu"), width=8, use_bf16=False))
     initial = case.federation.initial_models().shared
     for client in case.federation.clients:
@@ -356,6 +370,7 @@ CHECKS: list[Callable[[Case], None]] = [
     check_resumption,
     check_inputs,
     check_new_clients,
+    check_client_without_examples,
     check_personal,
     check_sums,
     check_traffic,

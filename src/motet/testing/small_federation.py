@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.load_model import ModelConfig
+from motet.partitions.partition import ClientRows
 from motet.transport.in_process import InProcessTransport
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -45,6 +47,18 @@ def make_federation(
         task=ComponentConfig(task),
         public_share=public_share,
     )
+
+
+def without_examples(federation: Federation) -> Federation:
+    """Return the federation with a first client that has no training rows."""
+    first, *others = federation.groups
+    index = first.clients.start
+
+    def empty(rows: ClientRows) -> ClientRows:
+        return ClientRows.from_lists([rows[i][: 0 if i == index else None] for i in range(len(rows))])
+
+    partition = replace(first.partition, train=empty(first.partition.train))
+    return replace(federation, groups=(replace(first, train=empty(first.train), partition=partition), *others))
 
 
 def start_run(

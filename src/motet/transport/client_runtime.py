@@ -133,6 +133,11 @@ class ClientRuntime:
         result = method.call(context, payload, states.get(program, client))
         if isinstance(result, GeneratorType):
             result = yield from result
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise RunError(
+                f"{address} returned a {type(result).__name__}; expected the reply and the new client state: "
+                "return reply, None"
+            )
         reply, state = result
         if state is not None:
             states.put(program, client, state)

@@ -20,6 +20,9 @@ def check_sum_term(value: Any, first_term: Params | None) -> Weighted:
     """Return `value` if it can be summed with `first_term` (None if it is the first); else raise an error."""
     if not isinstance(value, Weighted):
         raise RunError(f"the reply is a {type(value).__name__}; expected parameters with a weight.")
+    if not isinstance(value.value, Params):
+        kind = type(value.value).__name__
+        raise RunError(f"the reply is a Weighted {kind}; expected Params. Params.bundle(…) holds several values.")
     if not (math.isfinite(value.weight) and value.weight >= 0):
         raise RunError(f"the reply has weight {value.weight}; expected a finite number of at least 0.")
     if first_term is not None:

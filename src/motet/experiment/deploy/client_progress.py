@@ -19,7 +19,7 @@ class ClientProgress:
         """Return the same function; when it is called for a new round, that is printed."""
 
         def make_observed_context(client: str, round: int, address: str, *functions: Any) -> Any:
-            is_evaluation = address.startswith("evaluate.")
+            is_evaluation = address.startswith(("evaluate.", "evaluate_examples."))
             if not is_evaluation and round + 1 != self.current_round:
                 self.current_round = round + 1
                 self.log(f"round {self.current_round} of {self.rounds}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +118,16 @@ class RoundEngine:
         )
         self.mailbox.start_round(index)
         script = plan.algorithm.round(self.progress.state, rnd)
+        if not isinstance(script, Generator):
+            raise ConfigError(
+                f"{plan.algorithm.name}: round returned a {type(script).__name__}; expected a generator, which reads "
+                "replies with: yield from total(…) or gather(…)"
+            )
         record_sum = self.accountant.record_sum if self.accountant else _ignore
         script = plan.components.wrap_round(script, rnd.seed, record_sum)
         state = self._run_script(script, self.mailbox, self.exchange_log)
+        if state is None and self.progress.state is not None:
+            raise ConfigError(f"{plan.algorithm.name}: round returned no state; end it with: return the next state.")
         self.client_states.commit_round()
         traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
         self.progress = self._progress_after(index + 1, state, traffic)

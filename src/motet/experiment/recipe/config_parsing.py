@@ -30,7 +30,13 @@ def instantiate(
     """
     fixed = fixed or {}
     accepted = {name: value for name, value in fixed.items() if name in list_parameters(factory)}
-    return factory(**convert_options(factory, options, path, fixed), **accepted)
+    arguments = {**convert_options(factory, options, path, fixed), **accepted}
+    try:
+        return factory(**arguments)
+    except TypeError as error:
+        if "abstract" not in str(error):
+            raise
+        raise ConfigError(f"{path}: {error}; add them to the class.") from error
 
 
 def convert_options(
@@ -53,7 +59,7 @@ def convert_options(
     }
     missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in converted]
     if missing:
-        raise ConfigError(f"{path}: option '{missing[0]}' is missing; give {path}.{missing[0]}=…")
+        raise ConfigError(f"{path}: option '{missing[0]}' is missing; it has no default, so give it a value.")
     return converted
 
 
