@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.joined_clients import SMALL
 from tests.runs import make_plan
 from tests.sums import TOLERANT, VectorProgram, make_runtime, make_vectors, run_sum
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
+from motet.core.rng import Seed
 from motet.core.script import Note, rewrite_sums, run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.root_set import find_root_examples
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.context import Participant
+from motet.learning.data.features import Examples
 from motet.robust import ROBUST, bulyan, krum, median, norm_bound
 from motet.robust import aggregation_rules as rules
 from motet.robust.robust_sum import RobustCollector, RobustSum
-from motet.secure import secagg
+from motet.secure import light_secagg, secagg
 from motet.secure.sum_messages import MaskedTotal
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
 
 HONEST = torch.tensor([[1.0, 2.0], [1.2, 1.8], [0.8, 2.2], [1.1, 2.1], [0.9, 1.9]])
 ROWS = torch.cat([HONEST, torch.tensor([[100.0, -100.0], [-50.0, 70.0]])])  # the last two lie
+DISTRIBUTED = {"type": "distributed", "clip": 1.0, "noise": 1.0}
 SELECTING = ("krum", "multi_krum", "bulyan")
-ALL_RULES = [name for name in ROBUST if name not in ("none", "norm_bound")]
+ALL_RULES = [name for name in ROBUST if name not in ("none", "norm_bound", "fltrust")]
 
 
 def test_the_median_is_taken_of_each_number() -> None:
@@ -92,6 +102,17 @@ def test_every_rule_ignores_two_liars_and_large_vectors_in_blocks(name: str, mon
     assert (row - honest.mean(0)).norm() < 0.5
 
 
+def test_fltrust_weights_rows_by_their_cosine_with_the_reference_and_gives_them_its_length() -> None:
+    rows, reference = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-50.0, -1.0], [1.0, 1.0]]), torch.tensor([0.0, 0.5])
+    trust = np.array([0.0, 1.0, 0.0, np.sqrt(0.5)])
+    units = rows.numpy() / np.linalg.norm(rows.numpy(), axis=1, keepdims=True)
+    expected = (trust[:, None] * units * 0.5).sum(0) / trust.sum()
+    result = rules.fltrust(rows, reference)
+    assert result.row.tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+    assert result.used == (1, 3)
+    assert rules.fltrust(-rows[1:2], reference).row.tolist() == [0.0, 0.0]
+
+
 # ---- In a sum -------------------------------------------------------------------------------------------------------
 
 
@@ -117,6 +138,35 @@ def test_one_client_cannot_take_over_the_mean() -> None:
     bounded, _ = run_robust_sum(norm_bound(max_norm=1.0, max_weight=1.0), vectors)
     assert bounded.value.norm() <= 1.0
     assert bounded.weight == 8.0
+
+
+@pytest.mark.parametrize("protocol", [secagg, light_secagg])
+def test_a_rule_over_the_sums_of_groups_works_under_masks(protocol: Any) -> None:
+    """One lying client spoils the mean of its group, and the median over groups ignores it."""
+    vectors = make_vectors(15)
+    program = VectorProgram(vectors)
+    honest = torch.stack([v.value.flat for v in vectors.values()])
+    secure = protocol(range=64.0, largest_weight=64.0)
+    liar = Weighted(Params(vectors["client-000"].value.layout, torch.full((7,), 60.0)), 60.0)
+    lying = VectorProgram({**vectors, "client-000": liar})
+
+    def run(vectors: VectorProgram, robust: Any) -> Weighted:
+        mailbox = Mailbox(InProcessTransport(make_runtime([vectors, secure])), TOLERANT)
+        script = rewrite_sums(robust.make_summation(Seed(1), _no_reference), vectors.round())
+        return run_sum(rewrite_sums(secure, script), mailbox)
+
+    grouped = median(groups=5)
+    result = run(lying, grouped)
+    assert result.value.norm() <= honest.norm(dim=1).max() * 1.5
+    assert run(program, grouped).weight == pytest.approx(sum(v.weight for v in vectors.values()))
+    with pytest.raises(ConfigError, match="groups of 2, and a secure sum hides a client only among 3"):
+        median(groups=5).check_groups(14, 3)
+    with pytest.raises(ConfigError, match=r"is 4 in as many groups, and robust.groups is 5.*needs 9 groups"):
+        ROBUST["trimmed_mean"](attackers=0.25, groups=5).count_attackers(15)
+
+
+def _no_reference(exchange: Any) -> Any:
+    raise AssertionError("only FLTrust trains on the server")
 
 
 def test_counts_are_averaged_and_each_client_counts_once_in_a_rule() -> None:
@@ -163,7 +213,16 @@ def test_a_plan_with_too_few_clients_is_rejected(federation: Federation) -> None
         ({"robust": "krumm"}, "Did you mean 'krum'"),
         ({"robust": {"type": "krum", "attackers": 0.5}}, r"robust.attackers is 0\.5"),
         ({"robust": {"type": "norm_bound", "max_norm": 0}}, r"robust.max_norm is 0"),
-        ({"robust": "median", "secure": "secagg"}, "secagg hides them"),
+        ({"robust": "median", "secure": "secagg"}, r"secagg hides them\. Compare the sums of groups"),
+        ({"robust": "norm_bound", "secure": "secagg"}, r"secagg hides them\. Or bound them with secure\.range"),
+        ({"robust": "fltrust", "secure": "secagg"}, "secagg hides them"),
+        ({"robust": {"type": "median", "groups": 2}}, "a rule needs at least 3 groups"),
+        ({"robust": {"type": "median", "groups": 3}}, "then sees every reply, which is better"),
+        (
+            {"robust": {"type": "median", "groups": 3}, "secure": "secagg", "privacy": DISTRIBUTED},
+            "counts ε for one sum over all clients",
+        ),
+        ({"robust": "fltrust", "privacy": {**DISTRIBUTED, "type": "local"}}, "which privacy.type=local hides"),
         (
             {"robust": "median", "privacy": {"type": "central", "clip": 1.0, "noise": 1.0}},
             "central noise is calibrated",
@@ -203,3 +262,38 @@ def test_an_opened_sum_with_a_number_that_no_client_may_send_is_discarded() -> N
     total = MaskedTotal(("a", "b", "c"), layout, False, torch.from_numpy(words.view(np.int32)))
     with pytest.raises(RunError, match="the sum is discarded"):
         secure.encoding.decode(words, total, "vectors.send_vector", 4, masking)
+
+
+def run_lying_clients(tmp_path: Path, **sections: Any) -> Any:
+    """Run a federation in which two of six clients send their updates times −10."""
+    settings = {
+        "rounds": 2,
+        "data": {"name": "toy-classification", "limit": 240, "test_limit": 60, "public_share": 0.15},
+        "model": {"name": "tiny", "max_tokens": 16, "config": SMALL},
+        "partition": {"type": "uniform", "clients": 6},
+        "solver": {"optimizer": "adamw", "lr": 0.01, "batch": 16, "epochs": 4},
+        "attack": {"type": "sign_flip", "share": 0.3, "scale": 10},
+        "transport": {"type": "in_process", "workers": 0},
+        "device": "cpu",
+        **sections,
+    }
+    return run_recipe(RunConfig.from_settings("r", settings), tmp_path / "run")
+
+
+def test_fltrust_learns_although_clients_lie_and_the_server_trains_on_texts_of_its_own(tmp_path: Path) -> None:
+    plain = run_lying_clients(tmp_path / "mean")
+    robust = run_lying_clients(tmp_path / "fltrust", robust="fltrust")
+    assert robust.summary["final"]["loss"] < math.log(4) < plain.summary["final"]["loss"], "a guess among 4 classes"
+    with pytest.raises(ConfigError, match=r"it has 0 of them.*hold some back with data.public_share"):
+        run_lying_clients(tmp_path / "none", robust="fltrust", data={"name": "toy-classification", "limit": 60})
+
+
+def test_fltrust_does_not_train_on_the_test_set_of_a_server(federation: Federation) -> None:
+    group = federation.server
+    tested = Examples(group.features, group.global_test_rows)
+    splits = {"train": tested, "global": tested}
+    server = Participant(task=group.task, model=group.model, splits=splits, size=10)
+    with pytest.raises(ConfigError, match=r"give data\.test, so that the rows of data\.path are not the test set"):
+        find_root_examples(server, clients_keep_data=True)
+    own = replace(server, splits={**splits, "train": Examples(group.features, group.train.rows)})
+    assert len(find_root_examples(own, clients_keep_data=True)) == len(group.train.rows)

@@ -19,13 +19,18 @@ def _build(name: str, max_norm: float | None, max_weight: float | None, **option
 
 
 def _build_rule(
-    name: str, max_norm: float | None, max_weight: float | None, attackers: float = 0.0, clients_per_attacker: int = 2
+    name: str,
+    max_norm: float | None,
+    max_weight: float | None,
+    groups: int,
+    attackers: float = 0.0,
+    clients_per_attacker: int = 2,
 ) -> Any:
     """Build a rule that needs more than `clients_per_attacker` · f clients for f that lie."""
     from motet.robust.aggregation_rules import RULES
 
-    options = {"rule": RULES[name], "attackers": attackers, "clients_per_attacker": clients_per_attacker}
-    return _build(name, max_norm, max_weight, **options)
+    options = {"attackers": attackers, "clients_per_attacker": clients_per_attacker, "groups": groups}
+    return _build(name, max_norm, max_weight, rule=RULES[name], **options)
 
 
 def none() -> None:
@@ -37,34 +42,42 @@ def norm_bound(max_norm: float = 1.0, max_weight: float | None = None) -> Any:
     return _build("norm_bound", max_norm, max_weight)
 
 
-def median(max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def median(groups: int = 0, max_norm: float | None = None, max_weight: float | None = None) -> Any:
     """The median of each number (Yin et al. 2018). Tolerates less than half of the clients."""
-    return _build_rule("median", max_norm, max_weight)
+    return _build_rule("median", max_norm, max_weight, groups)
 
 
-def trimmed_mean(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def trimmed_mean(
+    attackers: float = 0.2, groups: int = 0, max_norm: float | None = None, max_weight: float | None = None
+) -> Any:
     """The mean of each number without its f largest and smallest values (Yin et al. 2018). Needs 2f + 1 clients."""
-    return _build_rule("trimmed_mean", max_norm, max_weight, attackers)
+    return _build_rule("trimmed_mean", max_norm, max_weight, groups, attackers)
 
 
-def krum(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def krum(
+    attackers: float = 0.2, groups: int = 0, max_norm: float | None = None, max_weight: float | None = None
+) -> Any:
     """The update that is closest to its neighbors (Blanchard et al. 2017). Needs 2f + 3 clients."""
-    return _build_rule("krum", max_norm, max_weight, attackers)
+    return _build_rule("krum", max_norm, max_weight, groups, attackers)
 
 
-def multi_krum(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def multi_krum(
+    attackers: float = 0.2, groups: int = 0, max_norm: float | None = None, max_weight: float | None = None
+) -> Any:
     """The mean of the n − f updates that are closest to their neighbors (Blanchard et al. 2017). Needs 2f + 3 clients."""
-    return _build_rule("multi_krum", max_norm, max_weight, attackers)
+    return _build_rule("multi_krum", max_norm, max_weight, groups, attackers)
 
 
-def bulyan(attackers: float = 0.1, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def bulyan(
+    attackers: float = 0.1, groups: int = 0, max_norm: float | None = None, max_weight: float | None = None
+) -> Any:
     """Krum, then a trimmed mean of what it selects (El Mhamdi et al. 2018). Needs 4f + 3 clients."""
-    return _build_rule("bulyan", max_norm, max_weight, attackers, clients_per_attacker=4)
+    return _build_rule("bulyan", max_norm, max_weight, groups, attackers, clients_per_attacker=4)
 
 
-def geometric_median(max_norm: float | None = None, max_weight: float | None = None) -> Any:
+def geometric_median(groups: int = 0, max_norm: float | None = None, max_weight: float | None = None) -> Any:
     """The point with the smallest sum of distances to all updates (Pillutla et al. 2022). Tolerates less than half."""
-    return _build_rule("geometric_median", max_norm, max_weight)
+    return _build_rule("geometric_median", max_norm, max_weight, groups)
 
 
 def centered_clipping(
@@ -79,6 +92,14 @@ def centered_clipping(
     return _build("centered_clipping", max_norm, max_weight, rule=partial(rule, radius=radius))
 
 
+def fltrust(max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """Updates weighted by their cosine with the server's own update (Cao et al. 2021). Tolerates any number of liars.
+
+    The server trains on texts of its own: `data.public_share` of a simulation, or the rows of a server with data.test.
+    """
+    return _build("fltrust", max_norm, max_weight, uses_reference=True)
+
+
 ROBUST: dict[str, Callable[..., Any]] = {
     "none": none,
     "norm_bound": norm_bound,
@@ -89,4 +110,5 @@ ROBUST: dict[str, Callable[..., Any]] = {
     "bulyan": bulyan,
     "geometric_median": geometric_median,
     "centered_clipping": centered_clipping,
+    "fltrust": fltrust,
 }

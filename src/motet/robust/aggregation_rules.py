@@ -97,6 +97,20 @@ def centered_clipping(rows: Tensor, _: int = 0, radius: float | None = None) -> 
     return RuleResult(point)
 
 
+def fltrust(rows: Tensor, reference: Tensor) -> RuleResult:
+    """The mean of all rows at the length of `reference`, weighted by their cosine with it (Cao et al. 2021).
+
+    Rows that point away from the reference have no weight. If all do, the result is zero.
+    """
+    lengths = _distances_to(rows, torch.zeros_like(reference)).clamp_min(1e-30)
+    length = float(reference.double().norm())
+    products = sum((rows[:, part].double() @ reference[part].double()) for part in _blocks(rows.shape[1]))
+    trust = (torch.as_tensor(products) / (lengths * max(length, 1e-30))).clamp_min(0)
+    used = tuple(torch.nonzero(trust).flatten().tolist())
+    factors = trust * length / (lengths * trust.sum().clamp_min(1e-30))
+    return RuleResult((factors.to(rows.dtype)[:, None] * rows).sum(0), used)
+
+
 RULES: dict[str, Callable[[Tensor, int], RuleResult]] = {
     "median": median,
     "trimmed_mean": trimmed_mean,

@@ -168,12 +168,7 @@ def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
         return None
     name = config.robust.type
     _require_sums(algorithm, f"robust.type={name} replaces sums", "robust.type=none")
-    if config.secure.type != "none":
-        raise PrivacyError(
-            f"robust.type={name} compares the replies of single clients, and secure.type={config.secure.type} hides them. "
-            "Bound them instead with secure.range and secure.largest_weight, which every opened sum is checked against, "
-            "or set secure.type=none."
-        )
+    _check_masked_rule(config, robust)
     if config.privacy.type == "central":
         raise PrivacyError(
             f"robust.type={name} is not the mean that central noise is calibrated for; privacy.clip already bounds every "
@@ -184,6 +179,34 @@ def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
             "robust.max_norm bounds updates, and algorithm.sends is weights; set algorithm.sends=updates."
         )
     return robust
+
+
+def _check_masked_rule(config: RunConfig, robust: RobustSum) -> None:
+    """Reject a rule that must see what masks hide, and groups where they are of no use."""
+    name, secure = config.robust.type, config.secure.type
+    if robust.groups and secure == "none":
+        raise ConfigError(
+            f"robust.groups is {robust.groups}, and secure.type is none: robust.type={name} then sees every reply, which "
+            "is better than sums of groups. Remove robust.groups, or set secure.type=secagg."
+        )
+    if robust.groups and config.privacy.type != "none":
+        raise PrivacyError(
+            f"robust.groups is {robust.groups}, so every group has a noisy sum of its own, and privacy.type="
+            f"{config.privacy.type} counts ε for one sum over all clients. Set privacy.type=none, or robust.type=none."
+        )
+    if robust.uses_reference and config.privacy.type != "none":
+        raise PrivacyError(
+            f"robust.type={name} compares the directions of single updates, which privacy.type={config.privacy.type} hides. "
+            "Set privacy.type=none, or another robust.type."
+        )
+    if secure == "none" or robust.groups:
+        return
+    remedy = "" if robust.rule is None else "Compare the sums of groups instead, with robust.groups=5. "
+    raise PrivacyError(
+        f"robust.type={name} compares the replies of single clients, and secure.type={secure} hides them. {remedy}Or bound "
+        "them with secure.range and secure.largest_weight, which every opened sum is checked against, or set "
+        "secure.type=none."
+    )
 
 
 def _require_sums(algorithm: Algorithm, reason: str, remedy: str) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from motet.codecs.chain import Channel
 from motet.core.attributes import require_parent
-from motet.core.program import Algorithm
-from motet.core.rng import Seed
+from motet.core.program import Algorithm, Round
 from motet.core.script import ClientId, Script, client_methods, iter_programs, rewrite_sums
+from motet.experiment.build.root_set import reply_from_root
 from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluator, ModelDelivery
 
 if TYPE_CHECKING:
@@ -85,13 +86,14 @@ class RunComponents:
         return {**programs, "evaluate": secure, "evaluate_examples": secure, "private": secure}
 
     def wrap_round(
-        self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId], str], None]
+        self, script: Script[T], rnd: Round, record_sum: Callable[[Collection[ClientId], str], None]
     ) -> Script[T]:
         """Add noise to the sums of a round, and mask them. `record_sum` counts each sum for the privacy accountant."""
         if self.privacy is not None:
-            script = rewrite_sums(self.privacy.make_summation(seed, record_sum), script)
+            script = rewrite_sums(self.privacy.make_summation(rnd.seed, record_sum), script)
         if self.robust is not None:
-            script = rewrite_sums(self.robust, script)
+            reference = partial(reply_from_root, self.algorithm, rnd)
+            script = rewrite_sums(self.robust.make_summation(rnd.seed, reference), script)
         return self.mask_sums(script)
 
     def mask_sums(self, script: Script[T]) -> Script[T]:

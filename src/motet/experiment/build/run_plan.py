@@ -15,6 +15,7 @@ from motet.core.script import ClientId
 from motet.core.suggestions import did_you_mean
 from motet.experiment.build.data_poisoning import build_attack
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.root_set import find_root_examples
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
 from motet.robust.attacks import Attack
@@ -89,9 +90,12 @@ class RunPlan:
                 f"{did_you_mean(self.best_round_metric, metrics)}"
             )
         self._check_dev_set()
-        if self.components.robust is not None:
-            self.components.robust.count_attackers(self.cohort_size)
-        secure = self.components.secure
+        robust, secure = self.components.robust, self.components.secure
+        if robust is not None:
+            robust.count_attackers(self.cohort_size)
+            robust.check_groups(self.cohort_size, secure.policy.min_clients if secure else 1)
+            if robust.uses_reference:
+                find_root_examples(self.federation.server_context(0).participant, self.clients_keep_data)
         if secure is None:
             return
         clients = len(self.federation.clients)

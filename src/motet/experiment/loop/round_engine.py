@@ -124,7 +124,7 @@ class RoundEngine:
                 "replies with: yield from total(…) or gather(…)"
             )
         record_sum = self.accountant.record_sum if self.accountant else _ignore
-        script = plan.components.wrap_round(script, rnd.seed, record_sum)
+        script = plan.components.wrap_round(script, rnd, record_sum)
         state = self._run_script(script, self.mailbox, self.exchange_log)
         if state is None and self.progress.state is not None:
             raise ConfigError(f"{plan.algorithm.name}: round returned no state; end it with: return the next state.")
