@@ -15,8 +15,10 @@ from motet.algorithms.percfl import PerCFLState, bipartition
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Params
+from motet.experiment.build.component_builders import build_channel
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
+from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.solver import Solver
 from motet.optim import Adam, Apply, Yogi
 
@@ -165,6 +167,19 @@ def test_the_family_of_a_client_is_part_of_its_name(client: str) -> None:
     algorithm = fedavg_st(SOLVER, groups={"classification": ("imdb",), "rest": ("squad",)})
     assert algorithm.find_group(client) == "classification"
     assert fedavg_st(SOLVER).find_group(client) == "imdb"
+
+
+def test_16_bit_weights_deviate_more_than_16_bit_updates(federation: Federation) -> None:
+    """Rounding is relative: an update is much smaller than the weights, so its rounding error is, too."""
+    solver = Solver(optimizer="sgd", lr=0.01, batch=8)
+    codec = RunConfig.from_settings("t", {"codec": {"up": "float16"}})
+    exact = run_rounds(federation, fedsplit(solver, c=1, embeddings="global"), 1).state.params
+    errors = {}
+    for sends in ("weights", "updates"):
+        algorithm = fedsplit(solver, c=1, embeddings="global", sends=sends)
+        rounded = run_rounds(federation, algorithm, 1, channel=build_channel(codec)).state.params
+        errors[sends] = (rounded - exact).norm()
+    assert 0 < errors["updates"] < errors["weights"] / 10
 
 
 # ---- PerCFL ---------------------------------------------------------------------------------------------------------

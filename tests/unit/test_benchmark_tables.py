@@ -19,6 +19,7 @@ from motet.benchmark.benchmark_folder import (
     BenchmarkRequest,
     collect_results,
     load_benchmark,
+    render_results,
     write_results,
 )
 from motet.benchmark.benchmark_report_data import collect_benchmark_report
@@ -29,6 +30,7 @@ from motet.benchmark.table_entry import TableEntry, format_number
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric, parse_metric
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.commands.environment import package_versions
 from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
@@ -105,6 +107,27 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     assert results["runs"] == {"all": 30, "done": 29}
     assert render_markdown(tables[0]).count("\n| ") == 8
     assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
+
+
+def test_a_number_of_another_version_is_marked_and_runs_anew(finished: Benchmark) -> None:
+    store = finished.store
+    done = [name for name in finished.runs if store.is_done(name)]
+    cell = next(c for c in finished.cells if (c.row, c.column, c.seed) == ("FedOpt", "α=1", 43))
+    for name in done:
+        versions = {"motet": "0.2", "commit": "abc" if name == cell.run.name else "def"}
+        write_json(store.run_folder(name) / "summary.json", {**(store.summary(name) or {}), "versions": versions})
+    table = finished.tables()[0]
+    assert table.software == "Motet 0.2 (def)"
+    marked = {(row, column) for row in table.rows for column, e in table.entries[row].items() if e.is_outdated}
+    assert marked == {("FedOpt", "α=1")}
+    assert "**79.0 ± 1.1** ‡ (53.5)" in render_markdown(table)
+    assert "with Motet 0.2 (def): 29 of 30 runs" in render_results(finished, [table])
+    assert "‡: made with another version" in render_legend([table], finished.seeds)
+    versions = package_versions()
+    for name in done[1:]:
+        write_json(store.run_folder(name) / "summary.json", {**(store.summary(name) or {}), "versions": versions})
+    assert store.remove_outdated(finished.runs) == done[:1]
+    assert [name for name in finished.runs if store.is_done(name)] == done[1:]
 
 
 def test_a_table_says_how_its_metrics_were_computed(finished: Benchmark) -> None:

@@ -197,9 +197,11 @@ def render_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
         lines = [f"- {cell}: {shorten(reason, 200)}" for cell, reason in failures.items()]
         parts += ["Failed runs:", "\n".join(lines)]
     summaries = benchmark.summaries()
+    software = ", ".join(dict.fromkeys(table.software for table in tables if table.software))
     duration = format_duration(sum(s["seconds"] for s in summaries))
     parts.append(
-        f"`{bench_command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {duration} in total on "
+        f"`{bench_command(benchmark)}` with {software or 'Motet'}: {len(summaries)} of {len(benchmark.runs)} runs, "
+        f"{duration} in total on "
         f"{'; '.join(list_machines(summaries)) or 'no machine yet'}."
     )
     return "\n\n".join(parts) + "\n"

@@ -47,7 +47,7 @@ def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
         body += f"\n\n![{table.title}: each method's numbers]({figure.as_posix()})"
     machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
     legend = render_legend([table], benchmark.seeds)
-    return f"{body}\n\n`{bench_command(benchmark)}` on {machines}. {legend}"
+    return f"{body}\n\n`{bench_command(benchmark)}` with {table.software or 'Motet'} on {machines}. {legend}"
 
 
 def _copy_figure(source: Path, target: Path) -> bool:

@@ -34,6 +34,8 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
         parts.append("in parentheses: the paper's number")
     if any(e.is_partial for e in entries):
         parts.append("†: some seeds are missing; not tested against rows with other seeds")
+    if any(e.is_outdated for e in entries):
+        parts.append("‡: made with another version of Motet; `motet bench SUITE --refresh` runs it anew")
     if any(table.bounds for table in tables):
         parts.append("*italic*: bounds, not ranked")
     return "; ".join(parts) + "."
@@ -103,7 +105,7 @@ def _markdown_cell(entry: TableEntry) -> str:
         std = f" ± {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean) + std
         text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
-        text += _render_interval(entry) + (" †" if entry.is_partial else "")
+        text += _render_interval(entry) + (" †" if entry.is_partial else "") + (" ‡" if entry.is_outdated else "")
     return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 
@@ -126,6 +128,7 @@ def _latex_cell(entry: TableEntry) -> str:
     else:
         std = rf" \pm {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean).replace(",", "{,}") + std + (r"^{\dagger}" if entry.is_partial else "")
+        text += r"^{\ddagger}" if entry.is_outdated and not entry.is_partial else ""
         text = rf"$\mathbf{{{text}}}$" if entry.is_best else rf"${text}^{{\approx}}$" if entry.is_tied else f"${text}$"
         text += _render_interval(entry)
     return f"{text} ({entry.published:g})" if entry.published is not None else text

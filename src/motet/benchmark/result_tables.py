@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class ResultTable:
     entries: Mapping[str, Mapping[str, TableEntry]]
     claims: tuple[ClaimResult, ...] = field(default=())
     metric_details: str = ""  # how the metrics were computed: tokenizer, stemmer, script
+    software: str = ""  # the version and commit of Motet that most runs of the table were made with
     over_rounds: bool = False  # all columns show the same metric, after different rounds
 
     def is_without_examples(self, column: str) -> bool:
@@ -84,6 +86,7 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
     metrics = {heading: metric for heading, metric in heading_metrics(spec).items() if heading in headings}
     for heading in headings:
         rank_column(entries, methods, heading, metrics.get(heading), store)
+    software = _mark_outdated(entries, cells, store)
     lower_is_better = tuple(h for h in headings if h in metrics and metrics[h].lower_is_better)
     is_over_rounds = all(m.metric_over_rounds for m in metrics.values())
     return ResultTable(
@@ -97,8 +100,22 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         entries=entries,
         metric_details=_describe_metrics(cells, metrics.values(), store),
         claims=tuple(_claim_table(spec, cells, methods, metrics, entries, store).check(spec.claims)),
+        software=software,
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
     )
+
+
+def _mark_outdated(entries: Entries, cells: Sequence[Cell], store: RunStore) -> str:
+    """Mark the entries that are not from the version of most runs. Return that version; empty without runs."""
+    software = {cell.run.name: store.software(cell.run.name) for cell in cells if store.is_done(cell.run.name)}
+    if not software:
+        return ""
+    current = Counter(software.values()).most_common(1)[0][0]
+    for row in entries.values():
+        for column, entry in row.items():
+            is_outdated = any(software.get(run, current) != current for run in entry.runs)
+            row[column] = replace(entry, is_outdated=is_outdated)
+    return current
 
 
 def _claim_table(

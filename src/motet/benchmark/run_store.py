@@ -10,6 +10,7 @@ from typing import Any
 
 from motet.benchmark.cells import run_name
 from motet.core.errors import ConfigError
+from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.commands.run_state import clear_failure, read_failure, write_failure
 from motet.transport.folder_lock import lock_folder
@@ -38,6 +39,18 @@ class RunStore:
 
     def summary(self, name: str) -> dict[str, Any] | None:
         return load_summary(self.run_folder(name))
+
+    def software(self, name: str) -> str:
+        """Return the version and commit of Motet that a finished run was made with."""
+        return describe_software((self.summary(name) or {}).get("versions", {}))
+
+    def remove_outdated(self, names: Iterable[str]) -> list[str]:
+        """Remove the finished runs of other versions, so that they run again. Return their names."""
+        current = describe_software(package_versions())
+        outdated = [name for name in names if self.is_done(name) and self.software(name) != current]
+        for name in outdated:
+            shutil.rmtree(self.run_folder(name))
+        return outdated
 
     def failure(self, name: str) -> str | None:
         """Return why the run failed, or None if it did not fail."""

@@ -27,6 +27,7 @@ class TableEntry:
     interval: tuple[float, float] | None = None
     missing_reason: str = ""  # why some seeds have no value
     expected: int = 0  # number of seeds
+    is_outdated: bool = False  # some runs are from another version of Motet than most of the table
 
     @property
     def is_partial(self) -> bool:

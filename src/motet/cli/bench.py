@@ -25,6 +25,7 @@ Only = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the benchmark in --out with its options; retry failed runs.")
 ]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Run the finished runs of other versions of Motet anew.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/bench/SUITE")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time.", show_default="as many as fit")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, and stop.")]
@@ -44,6 +45,7 @@ def bench(
     quick: Quick = False,
     only: Only = None,
     resume: Resume = False,
+    refresh: Refresh = False,
     out: Out = None,
     jobs: Jobs = None,
     dry_run: DryRun = False,
@@ -62,6 +64,9 @@ def bench(
     benchmark = load_benchmark(folder) if resume else open_benchmark(request, folder)
     if resume:
         benchmark.store.clear_failures(benchmark.runs)
+    if refresh and not dry_run:
+        outdated = benchmark.store.remove_outdated(benchmark.runs)
+        typer.echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
     tables_only = dry_run and into is not None
     if not tables_only:
         try:

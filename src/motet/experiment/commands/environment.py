@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,7 +22,38 @@ def package_versions() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             continue
+    if commit := source_commit():
+        versions["commit"] = commit
     return versions
+
+
+@cache
+def source_commit() -> str:
+    """Return the commit of the source tree that Motet runs from, with "+" if files were changed since.
+
+    Empty if Motet was installed as a package.
+    """
+    root = Path(__file__).parents[4]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        commit = _git(root, "rev-parse", "--short=10", "HEAD")
+        return f"{commit}+" if _git(root, "status", "--porcelain", "--", "src") else commit
+    except (OSError, subprocess.SubprocessError):  # git is not installed, or the tree belongs to somebody else
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    result = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
+    return result.stdout.strip()
+
+
+def describe_software(versions: Mapping[str, str]) -> str:
+    """Return Motet's version and commit, from the versions in a summary."""
+    version = f"Motet {versions['motet']}" if "motet" in versions else "an unknown version of Motet"
+    return f"{version} ({versions['commit']})" if versions.get("commit") else version
 
 
 def describe_machine(device: torch.device) -> dict[str, str]:

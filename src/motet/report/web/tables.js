@@ -63,6 +63,7 @@ function showResultTables() {
       : ["too few seeds to say which method is best; differences are about these trained models"]),
     "in parentheses: the paper's number",
     "†: some seeds are missing",
+    ...(entries.some((entry) => entry.is_outdated) ? ["‡: made with another version of Motet"] : []),
     "italic: bounds, not ranked",
   ];
   section.append(createElement("p", { class: "legend" }, `${legend.join("; ")}.`));
@@ -80,7 +81,8 @@ function showResultTables() {
       section.append(scrollable(sortableTable(["minus the best", ...table.columns], differences)));
     }
     const metrics = table.metric_details ? `Metrics: ${table.metric_details}.` : "";
-    for (const note of [table.note, metrics].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
+    const software = table.software ? `Made with ${table.software}.` : "";
+    for (const note of [table.note, metrics, software].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
     const claims = table.claims.filter((claim) => claim.compared);
     if (claims.length) section.append(createElement("ul", { class: "claims" }, ...claims.map(claimItem)));
   }
@@ -95,7 +97,7 @@ function differenceRows(table) {
 function resultCell(entry) {
   const small = entry.published === null ? "" : `(${entry.published})`;
   if (entry.mean === null) return { text: "–", sort: null, small };
-  const marks = (entry.is_tied ? " ≈" : "") + (entry.is_partial ? " †" : "");
+  const marks = (entry.is_tied ? " ≈" : "") + (entry.is_partial ? " †" : "") + (entry.is_outdated ? " ‡" : "");
   const text = formatMeanStd(entry.mean, entry.std) + marks;
   return { text, sort: entry.mean, class: entry.is_best ? "best" : "", small };
 }
