@@ -1,10 +1,11 @@
 """Measure what a viewer of the dashboard costs a run: train with and without one, in turn, on this machine.
 
-    python -m benchmarks.dashboard [--rounds 60] [--pairs 5] [--threaded]
+    python -m benchmarks.dashboard [--rounds 20] [--pairs 3] [--threaded]
 
 The viewer looks as an open page does: at the list and at the run, every two seconds. `--threaded` serves the dashboard from
 a thread of the run, as `motet serve --dashboard` does; otherwise it is a process of its own. The runs of a pair follow each
-other, and their order alternates, so that other load on the machine affects both.
+other, and their order alternates. The cost is the processor time of the run and of the dashboard while the run goes on, divided
+by that of the run alone; unlike the time on the clock, it hardly depends on other load on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.request import urlopen
+
+import psutil
 
 TRAIN = """
 import contextlib, sys, time
@@ -34,19 +38,23 @@ settings = [f"rounds={rounds}", "device=cpu", "transport.workers=0", "checkpoint
 options = DashboardOptions(bind=bind, is_open=True)
 viewer = Dashboard(folder, options, is_new=True).serve_in_background() if bind else contextlib.nullcontext()
 with viewer:
-    start = time.perf_counter()
+    start, processor_start = time.perf_counter(), time.process_time()
     run_recipe(load_recipe("toy-classification", settings), folder)
-    print(time.perf_counter() - start)
+    print(time.perf_counter() - start, time.process_time() - processor_start)
 """
+
+
+class Cost(NamedTuple):
+    seconds: float  # on the clock
+    processor_seconds: float
 
 
 @contextmanager
 def watching(port: int) -> Iterator[list[float]]:
-    """Look at the dashboard every two seconds, in a process of its own. Yield a list that gets the time of each look."""
+    """Look at the dashboard from another process. The list that is yielded gets the time of each look at the end."""
     looks: list[float] = []
-    viewer = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.dashboard", "--look-at", str(port)], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "benchmarks.dashboard", "--look-at", str(port)]
+    viewer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield looks
     finally:
@@ -56,7 +64,7 @@ def watching(port: int) -> Iterator[list[float]]:
 
 
 def look_repeatedly(port: int) -> None:
-    """Do what an open page does, and print how long each look took."""
+    """Do what an open page does every two seconds, and print how long each look took."""
     page, cursor = f"http://127.0.0.1:{port}", ""
     while True:
         start = time.perf_counter()
@@ -72,13 +80,14 @@ def look_repeatedly(port: int) -> None:
         time.sleep(2)
 
 
-def train(folder: Path, rounds: int, bind: str = "") -> float:
+def train(folder: Path, rounds: int, bind: str = "") -> Cost:
     command = [sys.executable, "-c", TRAIN, str(folder), str(rounds), bind]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout)
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+    return Cost(*map(float, output.split()))
 
 
-def train_with_viewer(folder: Path, rounds: int, port: int, threaded: bool) -> tuple[float, list[float]]:
+def train_with_viewer(folder: Path, rounds: int, port: int, threaded: bool) -> tuple[Cost, list[float]]:
     bind = f"127.0.0.1:{port}"
     if threaded:
         with watching(port) as looks:
@@ -88,41 +97,53 @@ def train_with_viewer(folder: Path, rounds: int, port: int, threaded: bool) -> t
     assert dashboard.stdout is not None
     dashboard.stdout.readline()
     try:
+        before = processor_seconds(dashboard.pid)
         with watching(port) as looks:
-            return train(folder, rounds), looks
+            cost = train(folder, rounds)
+            spent = processor_seconds(dashboard.pid) - before
+        return cost._replace(processor_seconds=cost.processor_seconds + spent), looks
     finally:
         dashboard.terminate()
         dashboard.wait()
 
 
+def processor_seconds(process: int) -> float:
+    times = psutil.Process(process).cpu_times()
+    return float(times.user + times.system)
+
+
+def compare(args: argparse.Namespace) -> None:
+    ratios, looks = [], list[float]()
+    for pair in range(args.pairs):
+        costs: dict[bool, Cost] = {}
+        for is_watched in (pair % 2 == 0, pair % 2 != 0):
+            with tempfile.TemporaryDirectory() as parent:
+                folder = Path(parent) / "run"
+                if is_watched:
+                    costs[True], times = train_with_viewer(folder, args.rounds, args.port, args.threaded)
+                    looks += times
+                else:
+                    costs[False] = train(folder, args.rounds)
+        ratios.append(costs[True].processor_seconds / costs[False].processor_seconds)
+        for name, cost in (("without", costs[False]), ("with a viewer", costs[True])):
+            print(f"  {name}: {cost.processor_seconds:.2f} s of processor time, {cost.seconds:.1f} s on the clock")
+    place = "in a thread of the run" if args.threaded else "in its own process"
+    print(f"dashboard {place}, {args.rounds} rounds: median ratio {statistics.median(ratios):.3f} of {sorted(ratios)}")
+    print(f"  {len(looks)} looks, {1000 * statistics.median(looks):.1f} ms each")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--port", type=int, default=8896)
     parser.add_argument("--threaded", action="store_true")
     parser.add_argument("--look-at", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.look_at is not None:
         look_repeatedly(args.look_at)
-        return
-    ratios, looks = [], list[float]()
-    for pair in range(args.pairs):
-        with tempfile.TemporaryDirectory() as parent:
-            seconds = {}
-            for is_watched in (pair % 2 == 0, pair % 2 != 0):
-                folder = Path(parent) / str(is_watched) / "run"
-                folder.parent.mkdir()
-                if is_watched:
-                    seconds[True], times = train_with_viewer(folder, args.rounds, args.port, args.threaded)
-                    looks += times
-                else:
-                    seconds[False] = train(folder, args.rounds)
-        ratios.append(seconds[True] / seconds[False])
-        print(f"  without {seconds[False]:.2f} s, with a viewer {seconds[True]:.2f} s, ratio {ratios[-1]:.3f}")
-    place = "in a thread of the run" if args.threaded else "in its own process"
-    print(f"dashboard {place}, {args.rounds} rounds: median ratio {statistics.median(ratios):.3f}")
-    print(f"  {len(looks)} looks, {1000 * statistics.median(looks):.1f} ms each")
+    else:
+        compare(args)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ from motet.benchmark.benchmark_report_data import collect_benchmark_report
 from motet.core.errors import ConfigError, MotetError
 from motet.dashboard.access_token import LOOPBACK, TokenGate
 from motet.dashboard.run_catalog import RunCatalog
+from motet.experiment.commands.compare import compare_runs
 from motet.experiment.commands.report_data import collect_run_reports, join_titles, read_progress
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.commands.run_state import read_run_state
+from motet.experiment.deploy.served_run import clients_bring_data
 from motet.report.web import (
     LIST_SCRIPTS,
     PAGE_SCRIPTS,
@@ -93,7 +95,7 @@ class DashboardPages:
         """Send the report as one file, as `motet report` writes it."""
         data = self._collect(*self._read_selection(request))
         headers = {"Content-Disposition": 'attachment; filename="report.html"'}
-        return HTMLResponse(build_report(data["title"], data["runs"], data["benchmark"]), headers=headers)
+        return HTMLResponse(build_report(**data), headers=headers)
 
     def list_runs(self, request: Request) -> Response:
         return _json({"entries": self.catalog.entries()})
@@ -135,10 +137,26 @@ class DashboardPages:
         """Return the data of a report, each run with the name by which the page asks for its updates."""
         if benchmark is not None:
             runs, results = collect_benchmark_report(self.catalog.benchmark(benchmark))
-            return {"title": results["title"], "runs": runs, "benchmark": results}
+            return {"title": results["title"], "runs": runs, "benchmark": results, "comparison": ""}
         folders = {name: self.catalog.run_folder(name) for name in names}
         reports = collect_run_reports(folders)
-        return {"title": _title(names, None), "runs": reports, "benchmark": None}
+        comparison = _compare(list(folders.values()))
+        return {"title": _title(names, None), "runs": reports, "benchmark": None, "comparison": comparison}
+
+
+def _compare(folders: list[Path]) -> str:
+    """Return whether two finished runs differ significantly; "" if that cannot be said.
+
+    The sentence has the mean of the worst clients, so it is left out if clients bring their own data.
+    """
+    if len(folders) != 2 or not all(load_summary(folder) for folder in folders):
+        return ""
+    if any(clients_bring_data(load_config(folder)) for folder in folders):
+        return ""
+    try:
+        return compare_runs(*folders).verdict
+    except (MotetError, KeyError):  # runs of an earlier version
+        return ""
 
 
 def _json(value: Any) -> Response:

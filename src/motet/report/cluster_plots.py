@@ -107,13 +107,13 @@ def _draw_matrix(
     colors = "viridis_r" if low_is_near else "viridis"
     image = axes.imshow(matrix, cmap=colors, vmin=1.0 if low_is_near else 0.0, vmax=highest)
     names = [client.replace("/client-", " ") for client in clients]
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     if len(names) <= MAX_NUMBERED_CLIENTS:
         for i, j in np.ndindex(matrix.shape):
             if not np.isnan(matrix[i, j]):
                 is_dark = bool(matrix[i, j] / highest > 0.55) == low_is_near
-                style: Any = {"ha": "center", "va": "center", "fontsize": 6.5, "color": "white" if is_dark else "black"}
+                style: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": "white" if is_dark else "black"}
                 axes.text(j, i, f"{matrix[i, j]:.2g}", **style)
     for position in _group_borders(clients):
         axes.axhline(position, color="white", linewidth=1.6)

@@ -16,10 +16,22 @@ from motet.report.figure_files import new_figure, save_figure
 
 Axes = Any
 MAX_DISTANCE = math.sqrt(math.log(2))  # upper bound of the Jensen–Shannon distance
-TICK_COLOR, OTHERS_COLOR = "#22303c", "#c9d1d9"
+OTHERS_COLOR = "#c9d1d9"
 COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#1b3a5c")
 MAX_COLORED_CLIENTS = len(COLORS)
-MAX_NAMED_CLIENTS = 30  # more names do not fit on an axis
+MAX_NAMED_CLIENTS, MAX_NAMED_LABELS = 30, 40  # more names do not fit on an axis
+NAME_SIZE, NAME_INCHES = 9, 0.19  # of a name on an axis: points, and the room that it needs
+
+
+def fit_matrix(clients: int, columns: int) -> tuple[float, float]:
+    """Return the width and height in inches at which the names of clients and columns can be read."""
+    height = 2.2 + NAME_INCHES * clients if clients <= MAX_NAMED_CLIENTS else 0.0
+    return max(5.6, fit_names(columns) + 2.4), max(4.6, height)
+
+
+def fit_names(columns: int) -> float:
+    """Return the inches that the names of columns need side by side; 0 if there are too many to show."""
+    return NAME_INCHES * columns if columns <= MAX_NAMED_LABELS else 0.0
 
 
 def plot_distances(axes: Axes, matrix: np.ndarray, title: str = "", clients: Sequence[str] = ()) -> Any:
@@ -28,7 +40,7 @@ def plot_distances(axes: Axes, matrix: np.ndarray, title: str = "", clients: Seq
     axes.set(xlabel="client", ylabel="client", title=title)
     _name_rows(axes, clients)
     if 0 < len(clients) <= MAX_NAMED_CLIENTS:
-        axes.set_xticks(range(len(clients)), [_shorten(c, 18) for c in clients], fontsize=7, rotation=90)
+        axes.set_xticks(range(len(clients)), [_shorten(c, 18) for c in clients], fontsize=NAME_SIZE, rotation=90)
         axes.set_xlabel("")
     else:
         _use_integer_ticks(axes.xaxis)
@@ -43,9 +55,9 @@ def plot_labels(
     image = axes.imshow(ratios, cmap="Blues", vmin=0, vmax=min(1, highest), interpolation="nearest", aspect="auto")
     axes.set(ylabel="client", title=title)
     _name_rows(axes, clients)
-    if len(names) <= 40:
-        size = 7 if len(names) <= 24 else 5
-        axes.set_xticks(range(len(names)), [_shorten(n, 24) for n in names], rotation=90, fontsize=size)
+    if len(names) <= MAX_NAMED_LABELS:
+        angle = 90 if sum(map(len, names)) > 40 else 0  # characters that fit side by side
+        axes.set_xticks(range(len(names)), [_shorten(n, 24) for n in names], rotation=angle, fontsize=NAME_SIZE)
     else:
         axes.set_xlabel(f"{len(names)} labels, most frequent first")
     return image
@@ -54,7 +66,7 @@ def plot_labels(
 def plot_sizes(
     axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", xlabel: str = "training examples per client"
 ) -> None:
-    """Plot the density of client sizes for each group. A single small group also gets one tick per client."""
+    """Plot the density of client sizes for each group, to compare groups. One group alone is a histogram."""
     all_sizes = np.concatenate([np.asarray(sizes, np.float64) for sizes in groups.values()])
     grid = np.linspace(0, 1.25 * float(all_sizes.max()) + 1, 600)  # starts at 0, so similar sizes look similar
     for index, (name, sizes) in enumerate(groups.items()):
@@ -62,14 +74,18 @@ def plot_sizes(
         density = kernel_density(values, grid)
         axes.plot(grid, density, color=color, linewidth=1.8, label=name)
         axes.fill_between(grid, density, color=color, alpha=0.12, linewidth=0)
-        if len(groups) == 1 and len(values) <= 500:
-            ticks = np.full(len(values), -0.02 * density.max())
-            axes.plot(values, ticks, "|", color=TICK_COLOR, alpha=0.5, markersize=7)
     axes.set(xlabel=xlabel, ylabel="density", title=title)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
-    if len(groups) > 1:
-        axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9)
+
+
+def plot_histogram(axes: Axes, values: np.ndarray, xlabel: str = "training examples per client") -> None:
+    """Plot how many clients have how many examples."""
+    axes.hist(values, bins=min(40, max(8, math.isqrt(len(values)) * 2)), color="C0", edgecolor="white", linewidth=0.5)
+    axes.set(xlabel=xlabel, ylabel="clients", xlim=(0, None))
+    _use_integer_ticks(axes.yaxis)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_bars(
@@ -77,7 +93,7 @@ def plot_bars(
 ) -> None:
     """Plot one bar per client."""
     axes.barh(range(len(values)), values, color="C0", height=0.6)
-    axes.set_yticks(range(len(values)), [_shorten(n, 24) for n in names], fontsize=8)
+    axes.set_yticks(range(len(values)), [_shorten(n, 24) for n in names], fontsize=NAME_SIZE)
     axes.invert_yaxis()
     axes.set(xlabel=xlabel)
     axes.spines[["top", "right"]].set_visible(False)
@@ -163,7 +179,7 @@ def _shorten(name: str, limit: int) -> str:
 
 def _name_rows(axes: Axes, clients: Sequence[str]) -> None:
     if 0 < len(clients) <= MAX_NAMED_CLIENTS:
-        axes.set_yticks(range(len(clients)), [_shorten(c, 18) for c in clients], fontsize=7)
+        axes.set_yticks(range(len(clients)), [_shorten(c, 18) for c in clients], fontsize=NAME_SIZE)
         axes.set_ylabel("")
     else:
         _use_integer_ticks(axes.yaxis)

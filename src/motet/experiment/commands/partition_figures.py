@@ -63,7 +63,7 @@ def draw_label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str
         return image
 
     panels = [partial(plot, ratios=sample.ratios, title=f"α = {alpha:g}") for alpha, sample in samples.items()]
-    plots.draw_figure_row(to, panels, SHARE_LABEL, 3.6, 4.8)
+    plots.draw_figure_row(to, panels, SHARE_LABEL, max(3.6, plots.fit_names(len(trait.categories)) + 0.6), 4.8)
     return "largest share " + ", ".join(f"{share:.2f} at α={alpha:g}" for alpha, share in largest.items())
 
 

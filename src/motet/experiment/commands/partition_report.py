@@ -109,9 +109,11 @@ def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> lis
     is_sample = len(clients) < len(partition)
     note = f" A sample of {len(clients)} of {len(partition):,} clients." if is_sample else ""
     distances = partial(plots.plot_distances, matrix=sample.distances, clients=clients)
-    plots.draw_figure(folder / "distances.png", distances, DISTANCE_LABEL)
+    width, height = plots.fit_matrix(len(clients), len(clients))
+    plots.draw_figure(folder / "distances.png", distances, DISTANCE_LABEL, width=max(width, height), height=height)
     labels = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
-    plots.draw_figure(folder / "labels.png", labels, SHARE_LABEL, height=5.2)
+    width, height = plots.fit_matrix(len(clients), len(names))
+    plots.draw_figure(folder / "labels.png", labels, SHARE_LABEL, width=width, height=height)
     kind = "" if trait.settings["by"] == "label" else f" (here: {trait.settings['by']})"
     effective_labels = float(np.exp(row_entropies(sample.ratios)).mean())
     about_distances = (
@@ -137,7 +139,8 @@ def _draw_trait(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
     names = [str(name) for name in trait.categories[used]]
     clients = [partition.clients[int(i)] for i in sample.clients]
     plot = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
-    plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, height=5.2)
+    width, height = plots.fit_matrix(len(clients), len(names))
+    plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, width=width, height=height)
     by = trait.settings["by"]
     about = (
         f"The partition divides by {by}: one row for each client, one column for each of the {len(names)} kinds; "
@@ -159,7 +162,8 @@ def _draw_phases(partition: Partition, trait: Trait, folder: Path) -> PageFigure
         names=[str(name) for name in trait.categories],
         clients=[f"{partition.clients[client]}, phase {phase + 1}" for client, phase in pairs],
     )
-    plots.draw_figure(folder / "phases.png", plot, SHARE_LABEL, height=5.2)
+    width, height = plots.fit_matrix(len(pairs), len(trait.categories))
+    plots.draw_figure(folder / "phases.png", plot, SHARE_LABEL, width=width, height=height)
     about = (
         f"How {len(clients)} of {len(partition):,} clients change: one row for each phase of "
         f"{partition.rounds_per_phase} rounds, the earliest first, and one column for each label; darker is more."
@@ -169,11 +173,13 @@ def _draw_phases(partition: Partition, trait: Trait, folder: Path) -> PageFigure
 
 def _draw_sizes(partition: Partition, folder: Path) -> PageFigure:
     sizes = partition.train.sizes
-    if len(sizes) <= plots.MAX_COLORED_CLIENTS:
+    are_named = len(sizes) <= plots.MAX_NAMED_CLIENTS
+    if are_named:
         plot = partial(plots.plot_bars, values=sizes, names=list(partition.clients))
     else:
-        plot = partial(plots.plot_sizes, groups={"": sizes})
-    plots.draw_figure(folder / "sizes.png", plot, height=3.6)
+        plot = partial(plots.plot_histogram, values=sizes)
+    height = max(3.6, 1 + plots.NAME_INCHES * len(sizes)) if are_named else 3.6
+    plots.draw_figure(folder / "sizes.png", plot, height=height)
     about = (
         f"The number of training examples of each client: {sizes.min():,} to {sizes.max():,}, median "
         f"{np.median(sizes):,.0f}, mean {sizes.mean():,.1f}."

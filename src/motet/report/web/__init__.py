@@ -33,11 +33,17 @@ def write_report(
     path.write_text(build_report(title, runs, benchmark), "utf-8")
 
 
-def build_report(title: str, runs: Sequence[Mapping[str, Any]], benchmark: Mapping[str, Any] | None = None) -> str:
-    """Return a page with plotly, the style sheet, the scripts and the data in it."""
+def build_report(
+    title: str,
+    runs: Sequence[Mapping[str, Any]],
+    benchmark: Mapping[str, Any] | None = None,
+    comparison: str = "",
+) -> str:
+    """Return a page with plotly, the style sheet, the scripts and the data in it. `comparison` is about two runs."""
     scripts = "\n".join(f"<script>{read_asset(name)}</script>" for name in (PLOTLY, *PAGE_SCRIPTS))
     style = f"<style>{read_asset(STYLE)}</style>"
-    return _fill("page.html", title, style, scripts, {"title": title, "runs": list(runs), "benchmark": benchmark})
+    data = {"title": title, "runs": list(runs), "benchmark": benchmark, "comparison": comparison}
+    return _fill("page.html", title, style, scripts, data)
 
 
 def build_live_page(title: str, live: Mapping[str, Any]) -> str:

@@ -70,8 +70,8 @@ function clientBoxes(groups, clients, metric, rows) {
   const fairest = rows.reduce((a, b) => (b[4] > a[4] ? b : a));
   return {
     caption:
-      "One point for each client: its model on its own test set. The red bar is the mean of the worst 10 % of clients; " +
-      `${fairest[0]} has the highest (${formatNumber(fairest[4])}).`,
+      "One point for each client: its model on its own test set. The red bar is the mean of the worst 10 % of clients" +
+      (rows.length > 1 ? `; ${fairest[0]} has the highest (${formatNumber(fairest[4])}).` : `: ${formatNumber(fairest[4])}.`),
     traces,
     layout: {
       yaxis: { title: { text: metric }, range: valueRange(groups.flatMap(([, scores]) => [...scores.values()])) },

@@ -89,7 +89,7 @@ function curveCaption(metric, rows) {
   if (!rows.length) return report.runs.some(isActive) ? "There is no evaluation yet." : "No run is selected.";
   const highest = rows.reduce((a, b) => (b[2] > a[2] ? b : a));
   const lowest = formatNumber(Math.min(...rows.map((row) => row[2])));
-  const range = rows.length > 1 ? `between ${lowest} and ` : "";
+  const range = lowest === formatNumber(highest[2]) ? "" : `between ${lowest} and `;
   return `The last ${metric} is ${range}${formatNumber(highest[2])} (${highest[0]}).`;
 }
 

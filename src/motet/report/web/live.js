@@ -46,7 +46,7 @@ function clientsTable(status) {
     name in waiting ? { text: formatDuration(waiting[name] + elapsed), sort: waiting[name] } : "–",
     traffic[name] ? { text: formatBytes(traffic[name].up), sort: traffic[name].up } : "–",
     traffic[name] ? { text: formatBytes(traffic[name].down), sort: traffic[name].down } : "–",
-    refused[name] ?? 0,
+    { text: String(refused[name] ?? 0), sort: refused[name] ?? 0 },
   ]);
   return sortableTable(["client", "state", "working for", "sent to the server", "received", "rejected messages"], rows);
 }
@@ -80,8 +80,8 @@ async function loadReport() {
 
 // Ask for what is new. A run that has started, ended or gone back to a checkpoint is read again.
 async function lookForUpdates() {
-  const watched = report.runs.filter((run) => run.id);
-  if (!watched.length) return false;
+  if (report.benchmark) return lookForFinishedRuns();
+  const watched = report.runs;
   const query = new URLSearchParams(watched.flatMap((run) => [["run", run.id], ["after", run.cursor]]));
   const { runs } = await ask(`api/updates?${query}`);
   if (watched.some((run) => runs[run.id].is_restart || runs[run.id].state !== run.state)) {
@@ -93,11 +93,25 @@ async function lookForUpdates() {
   return report.runs.some(isActive);
 }
 
+// The tables of a benchmark compare all runs, which takes a while, so the reader decides when to do it again.
+async function lookForFinishedRuns() {
+  const { entries } = await ask("api/runs");
+  const benchmark = entries.find((entry) => entry.id === pageData.live.benchmark && entry.kind === "benchmark");
+  const count = (benchmark?.counts?.finished ?? 0) - report.benchmark.runs.done;
+  $("news").hidden = count <= 0;
+  $("news").textContent = `${countOf(count, "more run")} done: show the new results`;
+  return benchmark?.state === "running";
+}
+
 async function startLive() {
   $("home").hidden = false;
   $("export").hidden = false;
   $("export").href = `export?${liveQuery()}`;
   $("footer").textContent = "Live page of the Motet dashboard. It loads nothing from other hosts.";
+  $("news").addEventListener("click", () => {
+    $("news").hidden = true;
+    loadReport();
+  });
   let isLoaded = false;
   keepLooking(async () => {
     if (!isLoaded) await loadReport();

@@ -49,6 +49,7 @@ function initPage() {
 // Show other data, and keep what the reader has selected.
 function setReport(data) {
   Object.assign(report, data);
+  document.querySelector("h1").textContent = report.title;
   methods = [...new Set(report.runs.map((run) => run.method))];
   bounds = new Set(
     report.runs.filter((run) => BOUND_ALGORITHMS.has(run.settings["algorithm.type"])).map((run) => run.method),

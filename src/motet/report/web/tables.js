@@ -127,7 +127,8 @@ function showRunsTable() {
     megabytes(run),
     run.summary.seconds ?? run.seconds ?? null,
   ]);
-  $("runs").replaceChildren(createElement("h2", {}, "Runs"), scrollable(sortableTable(headings, rows), "tall"));
+  const comparison = report.comparison ? createElement("p", {}, report.comparison) : "";
+  $("runs").replaceChildren(createElement("h2", {}, "Runs"), scrollable(sortableTable(headings, rows), "tall"), comparison);
 }
 
 // Inspections of the corpora. Runs on the same data share one.
