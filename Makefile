@@ -40,9 +40,9 @@ lint: setup
 test: lint system
 	$(BIN)/python -m pytest -n 2
 
-# NO_MKDOCS_2_WARNING: mkdocs is pinned below 2.
+# NO_MKDOCS_2_WARNING: mkdocs is pinned below 2. MOTET_RUN_NOTEBOOKS: show what the notebooks print and draw.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	MOTET_RUN_NOTEBOOKS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Not part of the tests: a fuzzer finds more the longer it runs. A target that fails leaves a file crash-… here.
 SECONDS_EACH ?= 300

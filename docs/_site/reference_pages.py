@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
 
+from notebook_pages import notebook_pages  # noqa: E402
 from option_reference import PLAIN, option_table, parameters  # noqa: E402
 from recipe_reference import docstring, key_table, recipe_keys, solver_defaults, solver_keys, table, yaml_value  # noqa: E402
 
@@ -35,6 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/recipes.md": recipe_keys(),
         "reference/components.md": components(),
         **api_pages(),
+        **notebook_pages(),
         "contributing.md": root_page("CONTRIBUTING.md"),
         "changelog.md": root_page("CHANGELOG.md"),
     }

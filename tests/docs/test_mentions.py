@@ -154,7 +154,10 @@ def code_words() -> set[str]:
 
 @page_ids
 def test_every_identifier_exists(page: Path) -> None:
-    for code in re.findall(r"`([^`\n]+)`", prose_and_code(page)[0]):
+    prose = prose_and_code(page)[0]
+    if page.parent.name == "migrate":  # the first column of a table has the names of the other tool
+        prose = re.sub(r"^\| [^|]+\|", "|", prose, flags=re.M)
+    for code in re.findall(r"`([^`\n]+)`", prose):
         for word in re.findall(r"\b(?:[A-Z][a-z]+\w*[A-Z]\w*|[a-z]+_[a-z_]+)\b", code):
             assert word in code_words(), f"{word} in: {code}"
 

@@ -14,7 +14,9 @@ from motet import cli
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     "tutorials/first-run", "guides/own-data", "guides/own-algorithm", "guides/own-task", "guides/partitions",
-    "guides/benchmarks",
+    "guides/benchmarks", "guides/solver", "faq",
+    *(f"{folder}/{page.stem}" for folder in ("tasks", "migrate") for page in sorted((DOCS / folder).glob("*.md"))
+      if page.stem != "index"),
 )  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 

@@ -18,6 +18,7 @@ from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
 from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
+from motet.experiment.recipe.run_config import ComponentConfig
 
 LAYOUTS = {"motet": write_store, "fednlp": write_fednlp_file}
 CATEGORICAL_COLUMNS = ("client", "domain", "label")
@@ -53,7 +54,8 @@ def parse_corpus_settings(name: str, source: Path | None, overrides: Sequence[st
     if source is not None:
         location["path"] = str(source)
     data = instantiate(DataConfig, {**settings.get("data", {}), **location}, "data")
-    return data, settings.get("task", {}).get("type")
+    task = settings.get("task")
+    return data, ComponentConfig.from_settings(task, "auto", "task").type if task else None
 
 
 def describe_corpus(path: Path) -> str:
