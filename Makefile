@@ -1,11 +1,12 @@
 # Every target uses .venv, which is created from the pins in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help setup system demo test lint docs fuzz lock sbom clean
 
 help:
-	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
+	@echo "make demo    install what the demo needs, then train across ten clients on real text (motet run quickstart)"
 	@echo "make test    set up, then run ruff, mypy and all tests"
 	@echo "make docs    set up, then build the documentation into site/; a warning is an error"
 	@echo "make fuzz    fuzz the decoder, the admission of clients and the readers (SECONDS_EACH=300)"
@@ -15,10 +16,18 @@ help:
 
 setup: .venv/ready
 
-.venv/ready: pyproject.toml constraints.txt
+# Linux without an NVIDIA GPU: the CPU build of torch, because the build with CUDA is several gigabytes larger.
+.venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Motet needs Python 3.11 or newer, this is " + sys.version'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@[ "$$(uname)" != Linux ] || command -v nvidia-smi >/dev/null \
+	|| $(PIP) --no-compile --retries 1 --timeout 20 --index-url https://download.pytorch.org/whl/cpu torch 2>/dev/null \
+	|| echo "the CPU build of torch cannot be downloaded; installing the default one"
+	$(PIP) --no-compile -e '.[demo,report,adapters]'
+	touch .venv/demo
+
+.venv/ready: .venv/demo
+	$(PIP) -e '.[dev]'
 	touch .venv/ready
 
 # Some tests need a message broker and a browser. They are skipped, with a message, where these cannot be installed.
@@ -28,7 +37,7 @@ system:
 	     && apt-get update -qq && apt-get install -y -qq --no-install-recommends mosquitto chromium chromium-driver >/dev/null; } \
 	|| echo "mosquitto or chromium is missing: tests of MQTT and of the HTML report will be skipped"
 
-demo: setup
+demo: .venv/demo
 	$(BIN)/motet run quickstart
 
 lint: setup
@@ -47,7 +56,7 @@ docs: setup
 # Not part of the tests: a fuzzer finds more the longer it runs. A target that fails leaves a file crash-… here.
 SECONDS_EACH ?= 300
 fuzz: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(PIP) -e '.[fuzz]'
 	for target in decoder assembler connections own_files corpora; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
 # The tools have an environment of their own, so that they are not in the list.

@@ -10,8 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-# Only the CUDA build of torch and Python in a browser need these. constraints.txt leaves them to whoever uses such a build.
-OTHER_PLATFORMS = re.compile(r"cuda-|nvidia-|httpx2-jsfetch$")
+# Only the CUDA build of torch, Python in a browser and Windows need these. constraints.txt leaves them to whoever uses such a build.
+OTHER_PLATFORMS = re.compile(r"cuda-|nvidia-|httpx2-jsfetch$|pywin32-ctypes$")
 
 
 def pins(lines: list[str]) -> dict[str, str]:

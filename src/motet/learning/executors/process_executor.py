@@ -351,5 +351,5 @@ class ProcessExecutor(Executor):
 
 
 def default_worker_count() -> int:
-    """Return the number of cores that this process may use, or 1 where processes cannot be forked."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    """Return the number of cores that this process may use, or 0 on systems other than Linux: jobs then run here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
