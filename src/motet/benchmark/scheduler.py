@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 import yaml
@@ -116,9 +116,16 @@ class ProgressReporter:
         label = f"{run.config.recipe.partition('/')[2]}, seed {run.config.seed}"
         if summary is None:
             return f"{label}: FAILED: {self.store.failure(name)}"
-        metric, seconds = summary["headline"], summary["seconds"]
-        self.estimate.record(name, seconds)
-        return f"{label}: {metric} {summary['final'].get(metric, float('nan')):.3f}, {seconds:.0f} s"
+        self.estimate.record(name, summary["seconds"])
+        return f"{label}: {_describe_score(summary)}, {summary['seconds']:.0f} s"
+
+
+def _describe_score(summary: Mapping[str, Any]) -> str:
+    """Return the score on the development set, if there is one: who watches a search must not choose by the test set."""
+    if best := summary.get("dev_best"):
+        return f"{best['by']} {best['dev'][best['by']]:.3f} on dev"
+    metric = summary["headline"]
+    return f"{metric} {summary['final'].get(metric, float('nan')):.3f}"
 
 
 def split_resources(device: str, jobs: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from motet.cli import bench, chat, dashboard, data, deploy, identities, inspect, join, partition, policy, runs
+from motet.cli import bench, chat, dashboard, data, deploy, identities, inspect, join, partition, policy, runs, tune
 from motet.cli.app import app
 from motet.cli.renamed_options import update_options
 
@@ -14,6 +14,7 @@ COMMAND_MODULES = (
     inspect,
     dashboard,
     bench,
+    tune,
     data,
     partition,
     deploy,

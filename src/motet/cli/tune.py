@@ -1,0 +1,80 @@
+"""The command motet tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motet.cli.app import RESULTS, Device, Recipe, Settings, app, handle_errors
+
+if TYPE_CHECKING:
+    from motet.benchmark.cells import BenchmarkRun
+    from motet.benchmark.run_store import RunStore
+
+SearchKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search",
+        help="A setting and its values, e.g. solver.lr=1e-4,1e-3 or a range solver.lr=1e-4..1e-2; "
+        "METHOD:key=… for one method.",
+    ),
+]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="Algorithms to tune.", show_default="the recipe's")]
+Trials = Annotated[
+    int | None, typer.Option(min=1, help="Trials of each method, drawn from the grid.", show_default="the whole grid")
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of each trial. Trials are compared by the mean.")]
+SearchSeed = Annotated[int, typer.Option(help="Seed of the drawing of trials.")]
+Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/tune/RECIPE")]
+
+
+@app.command(rich_help_panel=RESULTS)
+@handle_errors
+def tune(
+    recipe: Recipe,
+    settings: Settings = None,
+    search: SearchKeys = None,
+    method: Methods = None,
+    trials: Trials = None,
+    seeds: Seeds = 1,
+    seed: SearchSeed = 0,
+    device: Device = "auto",
+    out: Out = None,
+) -> None:
+    """Choose settings on the development set, with the same number of trials for every method. Finished trials are kept."""
+    from motet.benchmark.run_store import RunStore
+    from motet.benchmark.tuning import Search, choose, parse_methods, render_choices, write_choices
+    from motet.experiment.recipe.recipe_files import build_recipe, parse_overrides
+
+    changes = parse_overrides(settings or [])
+    methods = parse_methods(method or [], search or [], build_recipe(recipe, changes).algorithm.type)
+    plan = Search(recipe, changes, methods, trials, seeds, seed)
+    all_trials = list(plan.runs(device))
+    folder = out or Path("runs") / "tune" / Path(recipe).stem
+    store = RunStore(folder)
+    typer.echo(f"{len(methods)} methods, {plan.budget} trials each.")
+    _run_trials({run.name: run for trial in all_trials for run in trial.runs}, store)
+    choices = choose(plan, all_trials, store)
+    write_choices(folder, choices)
+    typer.echo(render_choices(choices))
+    typer.echo(f"Results: {folder}/tuning.md and tuning.json. The test set was not read.")
+
+
+def _run_trials(runs: dict[str, BenchmarkRun], store: RunStore) -> None:
+    from rich.console import Console
+
+    from motet.benchmark.cells import check_runs
+    from motet.benchmark.scheduler import run_benchmark
+    from motet.benchmark.shared_resources import SharedResources
+    from motet.benchmark.time_estimate import estimate_time
+    from motet.report.benchmark_progress import create_benchmark_progress
+
+    check_runs(runs)
+    pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
+    typer.echo(f"{len(runs) - len(pending)} of {len(runs)} runs done.")
+    if pending:
+        with SharedResources() as resources:
+            estimate = estimate_time(pending, resources, jobs=1)
+            run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
