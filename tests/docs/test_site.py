@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -76,7 +77,7 @@ def test_every_recipe_key_has_a_range_and_an_example_that_is_valid(pages: Module
         assert key in without_range or not re.fullmatch("(list of )?(integer|number)s?", values), key
         if "as in [" not in meaning:
             setting = re.search(r"Example: `(.+)`$", meaning)
-            assert setting, f"{key} has no example"
+            assert setting, f"{key} has no example in docs/_site/examples.yaml"
             name, _, value = setting[1].partition("=")
             read_recipe_setting(name, value)
 
@@ -104,13 +105,19 @@ def test_every_option_of_a_component_has_a_meaning_and_a_valid_example_and_no_ot
 
     for title, entries in pages.component_tables().items():
         options = {p.name for entry in entries.values() for p in option_reference.parameters(entry)}
-        assert set(option_reference.option_texts()[title]) == options, title
+        assert set(option_reference.option_texts()[title]) == options, f"correct docs/_site/examples.yaml: {title}"
         for option, (_, example) in option_reference.option_texts()[title].items():
             owners = {name: entry for name, entry in entries.items() if option in pages.option_names(entry)}
             assert option_reference.option_meaning(title, option, owners), f"{title}: {option}"
             hints = [option_reference.option_type(entry, option) for entry in owners.values()]
             if example is not None:
                 convert_value(yaml.safe_load(str(example)), hints[0], option)
+
+
+def test_the_install_page_names_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    assert [extra for extra in extras if f"`{extra}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
