@@ -126,5 +126,5 @@ def test_after_a_run_the_deployed_model_has_the_clients_local_layers(backbone_fe
     plan = make_plan(backbone_federation, make_atc(), 2)
     result = execute_plan(plan, SerialExecutor(torch.device("cpu")))
     client = backbone_federation.clients[0]
-    local = result.client_states.get("contrast", client).params
+    local = result.client_states.get("contrast", client)
     assert torch.equal(result.model_for(client).restrict(local.layout).flat, local.flat)
