@@ -155,6 +155,9 @@ def test_advised_extras_exist_and_their_command_names_packages() -> None:
     assert "'grpcio>=1.60'" in install_command("grpc")
 
 
+JOIN = ["join", "--name", "north", "--data", "letters.csv", "--server"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -164,6 +167,12 @@ def test_advised_extras_exist_and_their_command_names_packages() -> None:
         (["run", "toy-classification", "--out", "letters.csv/run"], "'letters.csv/run' cannot be read or written"),
         (["run", "toy-classification", "--out", "/proc/none/run"], "'/proc/none' cannot be read or written"),
         (["resume", "served"], "motet serve served/config.yaml --resume --out served"),
+        (["run", "toy-classification", "data.name=letters.csv"], "Use data.path for your own files"),
+        (["data", "inspect", "mine.csv"], "there is no corpus and no file 'mine.csv'"),
+        ([*JOIN, "0.0.0.0:8800"], "stands for all addresses of a machine"),
+        ([*JOIN, "server.example"], "expected its host and port, such as server.example:8800"),
+        ([*JOIN, "server.example:8800"], "is on another machine, and without --ca everybody"),
+        (["chat", "classifier"], "is a BertForSequenceClassification, which does not write texts"),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(
@@ -175,6 +184,8 @@ def test_mistakes_are_explained_without_a_traceback(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "letters.csv").write_text("text,label\ngood,yes\n")
+    (tmp_path / "classifier").mkdir()
+    (tmp_path / "classifier" / "config.json").write_text('{"architectures": ["BertForSequenceClassification"]}')
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "status.json").write_text("{}")
     with pytest.raises(SystemExit) as exit_status:

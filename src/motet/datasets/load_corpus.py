@@ -156,6 +156,10 @@ def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
     if not is_known and (hint := did_you_mean(name, DATASET_REGISTRY)) and "/" not in name and ":" not in name:
         raise ConfigError(f"data.name: there is no corpus '{name}'.{hint} See: motet list datasets")
     if Path(name).suffix.lower() in LOCAL_SUFFIXES and not is_known:
+        if not Path(name).exists():
+            raise ConfigError(
+                f"there is no corpus and no file '{name}'; check the path. A recipe names your own files with data.path=…"
+            )
         raise ConfigError(f"data.name is '{name}', a file. Use data.path for your own files (path=… in Python).")
     if config.path is not None:
         raise ConfigError(

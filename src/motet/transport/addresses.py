@@ -15,6 +15,20 @@ def split_address(address: str) -> tuple[str, str]:
     return host.removeprefix("[").removesuffix("]"), port
 
 
+def check_peer_address(address: str, peer: str) -> None:
+    """Raise an error if a client cannot connect to this address of a peer (the server or the broker)."""
+    host, port = split_address(address)
+    if not host or not port.isdigit():
+        raise ConfigError(
+            f"the address of the {peer} is '{address}'; expected its host and port, such as server.example:8800."
+        )
+    if host in ("0.0.0.0", "::"):
+        raise ConfigError(
+            f"the address of the {peer} is '{address}', which stands for all addresses of a machine, so nobody can connect "
+            f"to it; expected the name or the address of the {peer}, or localhost:{port} if it is on this machine."
+        )
+
+
 def is_loopback(address: str) -> bool:
     """Return True if the address can be reached only from this machine."""
     host, _ = split_address(address)
@@ -26,6 +40,7 @@ def is_loopback(address: str) -> bool:
 
 def require_tls(address: str, uses_tls: bool, peer: str) -> None:
     """Raise an error if a client would speak plaintext with a peer (the server or the broker) on another machine."""
+    check_peer_address(address, peer)
     if not uses_tls and not is_loopback(address):
         raise ConfigError(
             f"the {peer} at {address} is on another machine, and without --ca everybody between could read and change the "

@@ -44,6 +44,16 @@ class ChatSession:
         return answer
 
 
+def _require_causal_model(path: Path) -> None:
+    """Raise an error if a model does not write texts: transformers would give it an untrained head."""
+    architectures = json.loads((path / "config.json").read_text("utf-8")).get("architectures") or ["unknown"]
+    if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
+        raise ConfigError(
+            f"'{path}' is a {architectures[0]}, which does not write texts; expected the model of a run with the task "
+            "instruct, preference or lm."
+        )
+
+
 def open_chat(
     folder: Path, *, base: str | None = None, device: str = "auto", max_new_tokens: int = 256, system: str = ""
 ) -> ChatSession:
@@ -57,6 +67,7 @@ def open_chat(
     if not is_adapter_folder(path):
         if base is not None:
             raise ConfigError(f"--base is '{base}', but '{path}' is a whole model without adapters. Remove --base.")
+        _require_causal_model(path)
         module, tokenizer = load_causal_model(str(path))
     else:
         settings = json.loads((path / "adapter_config.json").read_text("utf-8"))
