@@ -37,6 +37,7 @@ class ClientListener:
     local: Federation  # on this machine
     expected_clients: int
     clients_bring_data: bool
+    uses_tls: bool = False
 
     def federation(self) -> Federation | RemoteFederation:
         """Return the federation of all clients that have joined."""
@@ -47,7 +48,8 @@ class ClientListener:
     def describe_join_command(self) -> str:
         """Return the command with which a client joins."""
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
-        return f"motet join --server {public_address(self.address)}{key} --name NAME --data FILE"
+        authority = " --ca CERTIFICATE" if self.uses_tls else ""
+        return f"motet join --server {public_address(self.address)}{key}{authority} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, log: Callable[[str], None]) -> None:
         """Wait until enough clients are connected for a round.
@@ -106,6 +108,7 @@ def open_listener(
         local=local,
         expected_clients=expected_clients,
         clients_bring_data=options.clients_bring_data,
+        uses_tls=options.cert is not None,
     )
 
 
