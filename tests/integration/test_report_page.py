@@ -225,7 +225,7 @@ def test_a_report_of_runs_without_a_benchmark_hides_empty_sections(browser: Any,
         "return [...document.querySelectorAll('main section')].filter(s => s.hidden).map(s => s.id)"
     )
     assert set(hidden) == {
-        "progress", "deployment", "results", "samples", "partition", "inspection", "relations", "weights",
+        "progress", "deployment", "results", "samples", "labels", "partition", "inspection", "relations", "weights",
     }  # fmt: skip
     data = json.loads(browser.execute_script("return document.getElementById('data').textContent"))
     assert data["title"] == "one run"

@@ -15,6 +15,7 @@ from motet.experiment.commands.data_inspection import read_inspections
 from motet.experiment.commands.metrics_fold import MetricsFold, find_first_metric
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
 from motet.experiment.commands.run_state import read_run_state
+from motet.experiment.commands.run_summary import LABELS_FILE
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_tail import MetricsTail
@@ -88,6 +89,7 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "inspections": _collect_inspections(folder, config),
         "partition": read_json(folder / "partition.json"),
         "samples": [] if clients_bring_data(config) else read_samples(folder),
+        "labels": read_json(folder / LABELS_FILE) or {},
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},

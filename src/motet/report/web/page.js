@@ -63,6 +63,7 @@ function setReport(data) {
   showInspections();
   initSettings();
   initSamples();
+  initLabels();
   refresh();
 }
 
@@ -94,6 +95,7 @@ function addListeners() {
   $("relations-select").addEventListener("input", drawRelations);
   $("weights-select").addEventListener("input", drawWeights);
   $("samples-select").addEventListener("input", showSamples);
+  $("labels-select").addEventListener("input", showLabels);
   for (const id of ["first-run", "second-run"]) $(id).addEventListener("input", showSettings);
   $("copy").addEventListener("click", () =>
     navigator.clipboard?.writeText($("command").textContent).then(() => { $("copy").textContent = "Copied"; }));

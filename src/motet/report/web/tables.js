@@ -193,3 +193,32 @@ function showSamples() {
   table.classList.add("texts");
   $("samples-table").replaceChildren(scrollable(table));
 }
+
+const MAX_MATRIX_LABELS = 20; // a larger confusion matrix is wider than a page
+
+function initLabels() {
+  const runs = runsWithLabels();
+  $("labels").hidden = !runs.length;
+  fillSelect($("labels-select"), runs.map((run, i) => [String(i), runLabel(run)]), "0");
+  $("labels-select").closest("form").hidden = runs.length < 2;
+  if (runs.length) showLabels();
+}
+
+const runsWithLabels = () => report.runs.filter((run) => Object.keys(run.labels ?? {}).length);
+
+// The scores of each label and, if there are not too many, what each label is predicted as.
+function showLabels() {
+  const count = (value) => ({ text: String(value), sort: value });
+  const { labels: groups } = runsWithLabels()[Number($("labels-select").value)];
+  const parts = Object.entries(groups).flatMap(([group, { labels, scores, counts }]) => {
+    const rows = Object.entries(scores).map(([label, s]) => [
+      label, ...[s.precision, s.recall, s.f1].map((value) => ({ text: value.toFixed(3), sort: value })), count(s.support),
+    ]);
+    const title = group ? [createElement("h3", {}, group)] : [];
+    const table = scrollable(sortableTable(["label", "precision", "recall", "F1", "examples"], rows));
+    if (labels.length > MAX_MATRIX_LABELS) return [...title, table];
+    const matrix = sortableTable(["true label", ...labels.map((l) => `predicted ${l}`)], labels.map((l, i) => [l, ...counts[i].map(count)]));
+    return [...title, table, scrollable(matrix)];
+  });
+  $("labels-tables").replaceChildren(...parts);
+}
