@@ -13,6 +13,7 @@ from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
+from motet import cli
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.commands.run_state import read_run_state, record_failure
@@ -363,3 +364,29 @@ def test_of_clients_with_their_own_data_no_text_and_no_single_score_is_shown(bro
     ) + json.dumps(entries(browse))
     for secret in ("my secret", "5ecret", "0.123", "0.0625"):
         assert secret not in pages
+
+
+def test_the_command_explains_mistakes_in_one_sentence(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("x")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        mistakes = {
+            ("dashboard", "notes"): (2, "has no run"),
+            ("dashboard", "--bind", taken): (1, "Address already in use"),
+            ("dashboard", "--token", "abc"): (2, "has 3 characters"),
+            ("dashboard", "--no-token", "--bind", "0.0.0.0:0"): (2, "can be reached from others"),
+            ("serve", "toy-classification", "--dashboard", "--dashboard-bind", taken): (1, "Address already in use"),
+        }
+        for words, (status, sentence) in mistakes.items():
+            monkeypatch.setattr("sys.argv", ["motet", *words])
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+            error = capsys.readouterr().err
+            assert (end.value.code, error.count("\n"), sentence in error) == (status, 1, True), error
+    assert {path.name for path in runs.iterdir()} == {"done", "half"}, "no folder is left behind"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,9 +73,15 @@ def serve(
 
 def _serve_dashboard(folder: Path, bind: str, token: str | None) -> AbstractContextManager[None]:
     """Serve the dashboard of one run in a thread of this process."""
+    from motet.core.errors import MotetError
     from motet.dashboard.http_server import Dashboard, DashboardOptions
 
-    dashboard = Dashboard(folder, DashboardOptions(bind=bind, token=token), is_new=True)
+    try:
+        dashboard = Dashboard(folder, DashboardOptions(bind=bind, token=token), is_new=True)
+    except MotetError:
+        with suppress(OSError):  # it has a run that is resumed, or it does not exist yet
+            folder.rmdir()
+        raise
     typer.echo(f"dashboard: {dashboard.url}")
     return dashboard.serve_in_background()
 

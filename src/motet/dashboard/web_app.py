@@ -25,6 +25,7 @@ from motet.experiment.commands.report_data import collect_run_reports, join_titl
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.commands.run_state import read_run_state
 from motet.experiment.deploy.served_run import clients_bring_data
+from motet.experiment.recipe.run_config import RunConfig
 from motet.report.web import (
     LIST_SCRIPTS,
     PAGE_SCRIPTS,
@@ -111,7 +112,8 @@ class DashboardPages:
         for name, cursor in zip(names, cursors, strict=True):
             folder = self.catalog.run_folder(name)
             state = read_run_state(folder)
-            progress = read_progress(folder, load_config(folder), load_summary(folder) or {}, cursor)
+            config = _load_config(folder, (folder / "config.yaml").stat().st_mtime_ns)
+            progress = read_progress(folder, config, load_summary(folder) or {}, cursor)
             updates[name] = {**progress, "state": state.name, "reason": state.reason}
         return _json({"runs": updates})
 
@@ -142,6 +144,12 @@ class DashboardPages:
         reports = collect_run_reports(folders)
         comparison = _compare(list(folders.values()))
         return {"title": _title(names, None), "runs": reports, "benchmark": None, "comparison": comparison}
+
+
+@functools.lru_cache(maxsize=MAX_RUNS)
+def _load_config(folder: Path, _changed_at: int) -> RunConfig:
+    """Load the configuration of a run, once: to parse it takes longer than the rest of a look at a run."""
+    return load_config(folder)
 
 
 def _compare(folders: list[Path]) -> str:
