@@ -93,7 +93,9 @@ def test_loopback_addresses(address: str) -> None:
     assert make_connector("grpc", address, NetworkOptions(), "north")
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1:1", "localhost.example.org:1", "127.0.0.1.example.org:1", "[2001:db8::1]:1"])
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:1", "localhost.example.org:1", "127.0.0.1.example.org:1", "[2001:db8::1]:1"]
+)
 @pytest.mark.parametrize("network", ["grpc", "mqtt"])
 def test_a_client_does_not_speak_plaintext_with_another_machine(address: str, network: str) -> None:
     with pytest.raises(ConfigError, match=r"is on another machine.*Give --ca"):
