@@ -87,6 +87,8 @@ def _is_plotly(engine: Engine) -> bool:
 
 
 def _new_notebook_figure(width: float = 6.4, height: float = 4.0) -> tuple[Any, list[Any]]:
-    import matplotlib.pyplot  # noqa: F401 - tells a notebook how to show figures
+    from matplotlib import pyplot
 
+    # Loads the backend, which tells a notebook how to show figures.
+    pyplot.draw_if_interactive()  # type: ignore[no-untyped-call]
     return new_figure(width=width, height=height)
