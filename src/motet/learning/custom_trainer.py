@@ -42,6 +42,7 @@ class CustomTask:
     primary_metric: str
     metric_names: tuple[str, ...]
     name: str = "own"
+    partial_metrics: tuple[str, ...] = ()  # a trainer reports all of its metrics for every client
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,7 @@ class CustomContext:
     client: ClientId
     round: int
     trainer: Trainer
+    task: CustomTask
     model: CustomModel
     splits: Mapping[str, Any]
     seed: Seed
@@ -174,6 +176,7 @@ class CustomFederation:
             client=client,
             round=round,
             trainer=self.trainer,
+            task=self.task,
             model=self.model,
             splits=splits,
             seed=seed,
@@ -187,6 +190,7 @@ class CustomFederation:
             client="the server",
             round=round,
             trainer=self.trainer,
+            task=self.task,
             model=self.model,
             splits=splits,
             seed=self.seed.derive("server", round),
