@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from motet.core.errors import RunError
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
@@ -23,6 +26,9 @@ from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted,
 from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.connections import Connections
+from motet.transport.flower_grid import serve_flower
+from motet.transport.flower_socket import FlowerServerLink, FlowerSocket
+from motet.transport.flower_visit import VisitHeader, VisitReply, visit_client
 from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.receive_queue import ReceiveQueue
@@ -88,6 +94,54 @@ class MemoryClientLink:
 
     def close(self) -> None:
         self.client_end.cut()
+
+
+class FakeFlower:
+    """A SuperLink in memory. Each connection of a client is a SuperNode, whose ClientApp visits its socket in a thread."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="fl")  # the path of a socket must be short
+        self.sockets: dict[int, FlowerSocket] = {}
+        self.replies: dict[str, VisitReply] = {}
+        self.numbers, self.visits = itertools.count(1), 0
+        self.log: list[str] = []
+
+    def __enter__(self) -> FakeFlower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for flower_socket in self.sockets.values():
+            flower_socket.close()
+        self.folder.cleanup()
+
+    def listen(self, connections: Connections) -> Callable[[], FlowerServerLink]:
+        serve_flower(connections, self, self.log.append, tick=0.005)
+        return self.add_node
+
+    def add_node(self) -> FlowerServerLink:
+        node = next(self.numbers)
+        self.sockets[node] = FlowerSocket(Path(self.folder.name) / str(node), visit_seconds=0.2)
+        return self.sockets[node].connect()
+
+    def find_nodes(self) -> set[int]:
+        return set(self.sockets)
+
+    def send(self, node: int, link: str, number: int, messages: Sequence[bytes]) -> str:
+        self.visits += 1
+        message_id = str(self.visits)
+        threading.Thread(target=self._visit, args=(message_id, node, link, number, messages), daemon=True).start()
+        return message_id
+
+    def receive(self, message_ids: Sequence[str]) -> list[VisitReply]:
+        return [self.replies.pop(message_id) for message_id in message_ids if message_id in self.replies]
+
+    def _visit(self, message_id: str, node: int, link: str, number: int, messages: Sequence[bytes]) -> None:
+        try:
+            path = str(self.sockets[node].path)
+            header, answers = visit_client(path, VisitHeader(link, number, len(messages)), messages)
+            self.replies[message_id] = VisitReply(message_id, "", header.lost, answers)
+        except RunError as error:
+            self.replies[message_id] = VisitReply(message_id, str(error), is_lost=True)
 
 
 def find_free_port() -> int:

@@ -142,7 +142,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     from motet.secure import SECURE
     from motet.tasks import TASKS
 
-    network = dict.fromkeys(("grpc", "mqtt"), NetworkOptions)
+    network = dict.fromkeys(("grpc", "mqtt", "flower"), NetworkOptions)
     return {
         "algorithms": ALGORITHMS,
         "server optimizers": SERVER_OPTIMIZERS,

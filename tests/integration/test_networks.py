@@ -14,6 +14,7 @@ import torch
 from tests.networks import (
     MOSQUITTO,
     ClientThreads,
+    FakeFlower,
     MemoryLink,
     make_admission,
     make_join_request,
@@ -72,7 +73,7 @@ def listen_mqtt(broker: BrokerConfig, key: ServerKey, address: str | None = None
     return listen
 
 
-@pytest.fixture(params=["memory", "grpc", "mqtt with mosquitto", "mqtt with the local broker"])
+@pytest.fixture(params=["memory", "grpc", "flower", "mqtt with mosquitto", "mqtt with the local broker"])
 def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen]:
     """A function that makes connections listen on a network, and returns how a client connects."""
     opened: list[Connections] = []
@@ -94,6 +95,10 @@ def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen]:
         case "grpc":
             yield recorded(listen_grpc)
             stop_listening()
+        case "flower":
+            with FakeFlower() as flower:
+                yield recorded(flower.listen)
+                stop_listening()
         case "mqtt with mosquitto":
             if MOSQUITTO is None:
                 pytest.skip("mosquitto is not installed (apt install mosquitto)")

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from motet.experiment.deploy.remote_client import JoinOptions
     from motet.transport.encrypted_files import EncryptionKey
 
-ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
+ServerAddress = Annotated[
+    str, typer.Option(help="Address of the server, as host:port. Flower: path of a socket for the SuperNode.")
+]
 Names = Annotated[
     list[str] | None, typer.Option(help="Name of this client. With --recipe, repeat it to simulate several clients.")
 ]

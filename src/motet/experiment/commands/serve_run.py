@@ -18,7 +18,7 @@ from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
-from motet.experiment.deploy.client_listener import ClientListener, open_listener
+from motet.experiment.deploy.client_listener import ClientListener, Listen, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import check_remote_data
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -38,14 +38,22 @@ REPORT_SECONDS = 10.0  # between two reports of missing clients
 
 
 def serve_run(
-    config: RunConfig, folder: Path, *, resume: bool, log: Log, callback: RunCallback | None = None
+    config: RunConfig,
+    folder: Path,
+    *,
+    resume: bool,
+    log: Log,
+    callback: RunCallback | None = None,
+    listen: Listen | None = None,
 ) -> FinishedRun:
     """Run a recipe with clients that join over the network. Its baselines, which need a simulation, are left out."""
     with claim_folder(folder), record_failure(folder, is_retry=resume):
-        return _serve_claimed(config, folder, resume, log, callback or SilentProgress())
+        return _serve_claimed(config, folder, resume, log, callback or SilentProgress(), listen)
 
 
-def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, callback: RunCallback) -> FinishedRun:
+def _serve_claimed(
+    config: RunConfig, folder: Path, resume: bool, log: Log, callback: RunCallback, listen: Listen | None
+) -> FinishedRun:
     components = build_components(config)
     if not resume:
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
@@ -54,7 +62,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
     if not resume:
         require_empty(folder)
         create_run_folder(folder, {"": config})
-    listener = open_listener(config, folder, options)
+    listener = open_listener(config, folder, options, listen=listen)
     permission = "--allow-plain-updates" if components.secure is None else "--identities FOLDER"
     log(f"listening on {listener.address}; clients join with: {listener.describe_join_command()} {permission}")
     if listener.clients_bring_data:

@@ -15,7 +15,7 @@ from motet.core.work import Executor
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.client_listener import ClientListener, open_listener
-from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.network_options import FLOWER_HINT, NetworkOptions
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
@@ -29,6 +29,7 @@ TRANSPORTS = {
     "in_process": "simulated clients in this process; their jobs run in worker processes or on the GPU",
     "grpc": "remote clients with their own data (motet serve, motet join); with motet run, processes on this machine",
     "mqtt": "like grpc over a broker (transport.broker=host:port; default: built in), for clients that come and go",
+    "flower": "like grpc over a SuperLink and SuperNodes of Flower, which starts the server: flwr run …",
     "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
     "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
 }
@@ -66,6 +67,8 @@ def launch_clients(config: RunConfig, federation: Federation, folder: Path) -> I
         case "grpc" | "mqtt":
             with _launch_processes(config, federation, folder) as listener:
                 yield LaunchedClients(lambda runtime: listener.connections, is_remote=True)
+        case "flower":
+            raise ConfigError(FLOWER_HINT)
         case "mpi":
             from motet.experiment.deploy.mpi_launch import connect_ranks
 

@@ -1,4 +1,4 @@
-"""Listen for the clients of a run over gRPC or MQTT."""
+"""Listen for the clients of a run over gRPC, MQTT or Flower."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint, remove_server_files
 from motet.experiment.deploy.allow_list import AllowList, load_allowed
 from motet.experiment.deploy.deployment_record import DeploymentRecord
-from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.network_options import FLOWER_HINT, NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
 from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
@@ -24,6 +24,7 @@ from motet.transport.admission import Admission, JoinAccepted, LoadTokens
 from motet.transport.connections import Connections
 
 MAX_LISTED_CLIENTS = 10
+Listen = Callable[[Connections], str]  # starts to listen and returns the address
 
 
 @dataclass
@@ -38,6 +39,7 @@ class ClientListener:
     expected_clients: int
     clients_bring_data: bool
     uses_tls: bool = False
+    network: str = "grpc"
 
     def federation(self) -> Federation | RemoteFederation:
         """Return the federation of all clients that have joined."""
@@ -47,6 +49,8 @@ class ClientListener:
 
     def describe_join_command(self) -> str:
         """Return the command with which a client joins."""
+        if self.network == "flower":
+            return "motet join --transport flower --server SOCKET --name NAME --data FILE"
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
         authority = " --ca CERTIFICATE" if self.uses_tls else ""
         return f"motet join --server {public_address(self.address)}{key}{authority} --name NAME --data FILE"
@@ -82,11 +86,12 @@ def open_listener(
     options: NetworkOptions,
     local: Federation | None = None,
     tokens: Mapping[ClientId, str] | None = None,
+    listen: Listen | None = None,
 ) -> ClientListener:
     """Listen for clients as the recipe says.
 
     `local` is the federation on this machine, if it is built already. `tokens` are the hashes of the tokens of simulated
-    clients, if they have any.
+    clients, if they have any. `listen` is for a network that exists already and decides who can reach the server.
     """
     local = local or build_server_federation(config, options)
     record = DeploymentRecord.open(folder)
@@ -95,8 +100,11 @@ def open_listener(
     limits = limit_replies(config, local, options.limit)
     connections = Connections(admission, config.wait_policy.reconnect_timeout, limits)
     try:
-        _require_credentials(config.transport.type, options)
-        address, server_key = _listen(config.transport.type, connections, options, folder)
+        if listen is None:
+            _require_credentials(config.transport.type, options)
+            address, server_key = _listen(config.transport.type, connections, options, folder)
+        else:
+            address, server_key = listen(connections), ""
     except BaseException:
         connections.close()
         raise
@@ -109,6 +117,7 @@ def open_listener(
         expected_clients=expected_clients,
         clients_bring_data=options.clients_bring_data,
         uses_tls=options.cert is not None,
+        network=config.transport.type,
     )
 
 
@@ -184,6 +193,8 @@ def _listen(network: str, connections: Connections, options: NetworkOptions, fol
         return serve_grpc(connections, options.bind, tls_files), ""
     if network == "mqtt":
         return _listen_at_broker(connections, options, folder)
+    if network == "flower":
+        raise ConfigError(FLOWER_HINT)
     raise ConfigError(f"transport.type is {network}; expected grpc or mqtt, over which clients can join.")
 
 

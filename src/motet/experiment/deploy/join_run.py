@@ -76,7 +76,11 @@ def make_connector(network: str, server: str, options: NetworkOptions, client: C
         broker, server_key = options.broker_config(server), parse_server_key(options.server_key)
         require_tls(server, broker.authority is not None, "broker")
         return lambda: MqttServerLink(broker, server_key, client)
-    raise ConfigError(f"--transport is '{network}'; expected grpc or mqtt.")
+    if network == "flower":
+        from motet.transport.flower_socket import FlowerSocket
+
+        return FlowerSocket(Path(server)).connect
+    raise ConfigError(f"--transport is '{network}'; expected grpc, mqtt or flower.")
 
 
 def parse_names(names: Sequence[ClientId]) -> tuple[ClientId, ...]:

@@ -1,4 +1,4 @@
-"""Options of `transport.type=grpc` and `mqtt`."""
+"""Options of `transport.type=grpc`, `mqtt` and `flower`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 
 DEFAULT_BIND = "127.0.0.1:8890"
+FLOWER_HINT = (
+    "transport.type is flower, so Flower must start the server: flwr run FOLDER SUPERLINK, with a folder as "
+    "examples/motet-on-flower; see the guide on Flower."
+)
 
 
 def with_default_network(config: RunConfig) -> RunConfig:

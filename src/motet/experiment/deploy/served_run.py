@@ -18,7 +18,7 @@ from motet.transport.journal import Journal
 
 def clients_bring_data(config: RunConfig) -> bool:
     """Return True if the clients of a run have their own data, so that it is not on this machine."""
-    if config.transport.type not in ("grpc", "mqtt"):
+    if config.transport.type not in ("grpc", "mqtt", "flower"):
         return False
     return instantiate(NetworkOptions, config.transport.options, "transport").clients_bring_data
 

@@ -1,0 +1,53 @@
+"""Motet on Flower: `server_app` and `client_app` for the pyproject.toml of a Flower app, and Flower's clients in Motet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from motet.core.errors import ConfigError, MotetError
+from motet.transport.flower_relay import relay_message
+
+try:
+    from flwr.app import Context, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ImportError as error:  # flower_relay has checked the version
+    raise ConfigError(f"Flower cannot be imported: {error}.") from None
+
+client_app = ClientApp()
+client_app.query()(relay_message)
+
+
+def serve(grid: Grid, context: Context) -> None:
+    """Run the recipe that `flwr run --run-config` names. Flower shows what is printed here."""
+    from motet.experiment.commands.flower_server import serve_on_flower  # loads torch, which a ClientApp does not need
+
+    def log(text: str) -> None:
+        print(text, flush=True)
+
+    try:
+        finished = serve_on_flower(grid, context.run_config, log)
+    except MotetError as error:
+        log(f"error: {error}")
+        raise
+    log(f"the results are in {finished.folder}")
+
+
+server_app = ServerApp()
+server_app.main()(serve)
+
+
+def create_clients(
+    client_fn: Callable[[Context], Any], nodes: Mapping[str, Mapping[str, Any]], run_config: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """Call the `client_fn` of a Flower app for each node, and return the clients by name, for `flower_federation`.
+
+    `nodes` has the node-config of each, such as {"north": {"partition-id": 0, "num-partitions": 2}}.
+    """
+    return {
+        name: client_fn(
+            Context(run_id=0, node_id=i, node_config=dict(node_config), state=RecordDict(), run_config=dict(run_config))
+        )
+        for i, (name, node_config) in enumerate(nodes.items(), 1)
+    }
