@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from motet.core.errors import MotetError as MotetError
     from motet.learning.custom_trainer import Trainer as Trainer
     from motet.learning.custom_trainer import custom_federation as custom_federation
+    from motet.learning.flower_clients import flower_federation as flower_federation
     from motet.learning.solver import Solver as Solver
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _NAMES_BY_MODULE = {
     "motet.api": ("load", "federation", "run", "run_recipe", "export"),
     "motet.core.errors": ("MotetError",),
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
+    "motet.learning.flower_clients": ("flower_federation",),
     "motet.learning.solver": ("Solver",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

@@ -58,6 +58,7 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     },
     "evaluation": {"confusion", "context"},
     "custom_trainer": {"solver", "jobs", "context", "kept_optimizers"},
+    "flower_clients": {"custom_trainer"},
 }
 # The same for the sub-packages of experiment.
 EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
@@ -89,8 +90,8 @@ FOREIGN_ATTRIBUTES = {
     "represent", "save_pretrained", "variance_epsilon", "weight",
     # tokenizers and datasets
     "added_tokens_decoder", "backend_tokenizer", "chat_template", "is_fast", "names",
-    # Python, numpy, psutil and paho
-    "_is_protocol", "_thread", "item", "pss", "sched_getaffinity", "strerror",
+    # Python, numpy, psutil, paho and Flower
+    "_is_protocol", "_thread", "item", "numpy_client", "pss", "sched_getaffinity", "strerror",
 }  # fmt: skip
 TORCH_LAYERS = {"Embedding", "Linear", "LayerNorm"}  # packed layers are subclasses with another forward pass
 MEANINGLESS_NAMES = {"found", "said", "told", "made"}  # name the thing instead: matches, message, config
