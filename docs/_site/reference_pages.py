@@ -51,6 +51,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
     for name, generate in GENERATED.items():
         marker = f"<!-- generated: {name} -->"
         markdown = markdown.replace(marker, generate() if marker in markdown else "")
+    markdown = markdown.replace("```error\n", "``` { .text .error }\n")  # site.css styles quoted errors
     return SVG.sub(lambda m: f'<div class="picture">\n{(folder / m[1]).read_text("utf-8")}</div>', markdown)
 
 
