@@ -36,7 +36,6 @@ def main() -> None:
     for name in OTHER_RECIPES:
         if not (other := folder / "runs" / name).exists():
             motet(folder, "run", f"toy-{name}", "--out", str(other))
-    shrink(run / "curves.png", FIGURES / "readme-curves.png")
     motet(folder, "report", str(run), "--out", str(folder / "report.html"))
     with browser() as driver:
         driver.get((folder / "report.html").as_uri())
