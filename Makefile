@@ -1,6 +1,7 @@
 # Every target uses .venv, which is created from the pins in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+UV := uv==0.13.8
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help setup system demo test lint docs fuzz lock sbom clean
@@ -16,13 +17,12 @@ help:
 
 setup: .venv/ready
 
-# Linux without an NVIDIA GPU: the CPU build of torch, because the build with CUDA is several gigabytes larger.
+# uv finds the build of torch that fits this machine. The default build on Linux has CUDA and is gigabytes larger.
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Motet needs Python 3.11 or newer, this is " + sys.version'
 	$(PYTHON) -m venv .venv
-	@[ "$$(uname)" != Linux ] || command -v nvidia-smi >/dev/null \
-	|| $(PIP) --no-compile --retries 1 --timeout 20 --index-url https://download.pytorch.org/whl/cpu torch 2>/dev/null \
-	|| echo "the CPU build of torch cannot be downloaded; installing the default one"
+	@$(PIP) $(UV) && UV_HTTP_TIMEOUT=20 UV_HTTP_RETRIES=1 $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend=auto -c constraints.txt torch 2>/dev/null \
+	|| echo "uv found no build of torch for this machine; installing the default one"
 	$(PIP) --no-compile -e '.[demo,report,adapters]'
 	touch .venv/demo
 
@@ -63,7 +63,7 @@ fuzz: setup
 TOOLS := .venv/supply-chain/bin
 $(TOOLS)/ready:
 	$(PYTHON) -m venv .venv/supply-chain
-	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8 cyclonedx-bom==7.5.0
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check $(UV) cyclonedx-bom==7.5.0
 	touch $@
 
 # The hashes are those of the public index, whatever index is configured here.
