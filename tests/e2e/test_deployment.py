@@ -215,7 +215,7 @@ def check_personal_models(run: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match="texts of north are not on this machine"):
         list(replay_client(run, 1, "north"))
     report = read_run_report(run)
-    assert set(report["client_scores"]) == {"north", "south"}
+    assert not report["client_scores"]  # they are the clients' own
     assert report["partition"] is None
     assert report["command"].startswith("motet serve")
 

@@ -95,3 +95,4 @@ def test_a_page_grows_while_the_run_goes_on(browser: Any, run: StepByStep, tmp_p
         hosts = "return [...new Set(performance.getEntriesByType('resource').map(e => new URL(e.name).host))]"
         assert browser.execute_script(hosts) == [dashboard.url.split("/")[2]]
         assert browser.get_log("browser") == []
+        browser.get("about:blank")  # the page must not ask for news of a closed dashboard in other tests

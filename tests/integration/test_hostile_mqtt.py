@@ -21,7 +21,7 @@ from motet.experiment.deploy.client_listener import open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport import mqtt
-from motet.transport.admission import ClientReady, JoinAccepted
+from motet.transport.admission import ClientReady, JoinAccepted, RunFinished
 from motet.transport.connections import Connections
 from motet.transport.framing import OutgoingMessage
 from motet.transport.local_broker import LocalBroker
@@ -87,6 +87,18 @@ def check_client_is_served(connections: Connections, link: MqttServerLink) -> No
 def make_overflow() -> bytes:
     header = b'{"!":"tensor","dtype":"float32","shape":[0,%d,%d]}' % (2**47, 2**47)
     return struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 0, len(header)) + header
+
+
+@needs_mosquitto
+def test_the_last_message_arrives_after_the_goodbye_of_the_server(broker: BrokerConfig) -> None:
+    key = ServerKey.generate()
+    with serve(broker, key) as connections:
+        link = join(broker, key)
+        connections.wait_for_clients(1, lambda _: None, 0.1)
+        link._handle_presence(b"")  # the broker keeps no order between topics
+        connections.close(run_finished=True)
+        assert isinstance(deserialize(link.receive(10) or b""), RunFinished)
+        link.close()
 
 
 @needs_mosquitto

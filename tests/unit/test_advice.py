@@ -40,7 +40,7 @@ COMMAND = re.compile(
 KEY = re.compile(r"(?<![\w./-])([a-z_]+)\.([a-z_]+)(?:\.[a-z_]+)?=")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])")
 EXTRA = re.compile(r"install_command\('([\w-]+)'\)|motet\[([\w,-]+)\]")
-OTHER_COMMANDS = {"--recurse-submodules", "--user"}
+OTHER_COMMANDS = {"--node-config", "--recurse-submodules", "--user"}
 
 
 def texts_of_errors() -> Iterator[tuple[str, str]]:

@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
 FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must have an encrypted link to the server
 SEND_TIMEOUT = 60.0  # seconds in which the receiver must acknowledge a chunk
+LAST_MESSAGE_TIMEOUT = 3.0  # seconds in which the last message of a server that stopped must arrive
 WINDOW = 8  # unacknowledged chunks per link
 _CHUNK, _ACK, _CLOSE = b"c", b"a", b"x"  # kinds of packets
 _ACK_COUNT = struct.Struct("<Q")  # the number of chunks received
@@ -329,12 +330,17 @@ class MqttServerLink:
             self._break(type(error).__name__)
 
     def _handle_presence(self, payload: bytes) -> None:
-        """Begin the handshake when the server is online, and break the link when it is gone or was restarted."""
+        """Begin the handshake when the server is online, and break the link when it is gone or was restarted.
+
+        A broker keeps the order of packets within a topic only. So the last message may arrive after the goodbye.
+        """
         if self.server_id is None and payload:
             self.server_id = payload
             self.client.publish(self.up, self.handshake.hello, self.broker.qos)
         elif self.server_id is not None and payload != self.server_id:
-            self._break("the server is gone")
+            timer = threading.Timer(0.0 if payload else LAST_MESSAGE_TIMEOUT, self._break, ["the server is gone"])
+            timer.daemon = True
+            timer.start()
 
     def _finish_handshake(self, payload: bytes) -> None:
         sealed = self.handshake.finish(payload)
