@@ -45,9 +45,9 @@ lint: setup
 	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 
-# tests/docs builds the documentation too.
+# tests/docs builds the documentation too. Three processes on two cores: end-to-end tests often wait for processes.
 test: lint system
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 # NO_MKDOCS_2_WARNING: mkdocs is pinned below 2. MOTET_RUN_NOTEBOOKS: show what the notebooks print and draw.
 docs: setup
