@@ -9,6 +9,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
@@ -29,8 +30,20 @@ from tests.sizes import SMALL
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow tests first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: not {"e2e", "docs"} & set(item.path.parts))
+    """Let every test process begin with a share of the slow files, so that none is left alone with them at the end.
+
+    pytest-xdist gives each process a contiguous part of the tests, and lets idle processes steal from the others.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if {"e2e", "docs"} & set(item.path.parts)]
+    fast = iter([item for item in items if not {"e2e", "docs"} & set(item.path.parts)])
+    files = sorted({item.path for item in slow})
+    part_size = -(-len(items) // processes)
+    parts: list[pytest.Item] = []
+    for i in range(processes):
+        share = [item for item in slow if item.path in files[i::processes]]
+        parts += [*share, *islice(fast, part_size - len(share))]
+    items[:] = [*parts, *fast]
 
 
 @pytest.fixture(scope="session", autouse=True)
