@@ -92,7 +92,7 @@ def ray_executor(config: RunConfig, plan: RunPlan) -> Iterator[Any]:
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # names of sockets must be short
-    os.environ["RAY_worker_niceness"] = "0"  # actors would wait for all other tests
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own name; actors would wait for all other tests
     federation: Any = plan.federation
     local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation], PrefixCache())
     executor = connect_ray(RayOptions(actors=2), local, [config])
