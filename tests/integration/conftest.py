@@ -37,6 +37,7 @@ def browser() -> Iterator[Any]:
     """Chromium without a window. Tests that need it are skipped where it is not installed."""
     pytest.importorskip("selenium", reason="selenium is not installed")
     from selenium import webdriver
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
 
@@ -56,6 +57,12 @@ def browser() -> Iterator[Any]:
     ):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(driver_program))
+    for tries_left in (2, 1, 0):
+        try:
+            driver = webdriver.Chrome(options=options, service=Service(driver_program))
+            break
+        except WebDriverException:  # on a loaded machine the browser may not start in time
+            if not tries_left:
+                raise
     yield driver
     driver.quit()
