@@ -1,7 +1,7 @@
 """Plot AdaFD's runs from a benchmark folder: weights by β and round, and F1 and loss by round next to isolated clients.
 
     motet bench adafd
-    python -m benchmarks.adafd [--runs runs/bench/adafd] [--seeds 3] [--out docs/figures]
+    python -m benchmarks.adafd [--runs runs/bench/adafd] [--seeds 3] [--out docs/papers/figures]
 
 Lines are means over seeds. Isolated clients are evaluated as in the tables: the mean of their models on the global test set.
 """
@@ -100,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/bench/adafd"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    parser.add_argument("--out", type=Path, default=Path("docs/papers/figures"))
     args = parser.parse_args()
     benchmark = Benchmark(args.runs, BenchmarkRequest("adafd", seeds=args.seeds), load_suite("adafd"))
     plot_betas(benchmark, args.out / "adafd-betas.png")
