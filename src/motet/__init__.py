@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from motet.api import export as export
     from motet.api import federation as federation
     from motet.api import load as load
+    from motet.api import profile as profile
     from motet.api import run as run
     from motet.api import run_recipe as run_recipe
     from motet.core.errors import MotetError as MotetError
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
-    "motet.api": ("load", "federation", "run", "run_recipe", "export"),
+    "motet.api": ("load", "federation", "run", "run_recipe", "export", "profile"),
     "motet.core.errors": ("MotetError",),
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
     "motet.learning.flower_clients": ("flower_federation",),

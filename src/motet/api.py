@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.models.load_model import ModelConfig
+from motet.report.profile_files import write_profile
+from motet.report.profiler import Profiler, activate
 from motet.report.progress import RunCallback
 from motet.transport.emulated_network import Network
 
@@ -145,6 +148,18 @@ def run_recipe(
         config = build_recipe(recipe, sections)
     folder = create_new_folder(config.recipe) if out is None else Path(out)
     return run_config(config, folder, resume=resume, callback=callback)
+
+
+@contextmanager
+def profile(folder: str | Path | None = None) -> Iterator[Profiler]:
+    """Record where the time of the block goes, and write a trace and a picture to a folder.
+
+    `profile.breakdown()` returns the seconds of each part; they sum to `profile.seconds`.
+    """
+    with activate(Profiler()) as profiler:
+        yield profiler
+    if folder is not None:
+        write_profile(profiler, Path(folder))
 
 
 def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:

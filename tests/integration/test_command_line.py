@@ -44,8 +44,10 @@ def test_a_run_writes_its_results_to_a_folder(motet: Call, tmp_path: Path) -> No
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     size = 4 * summary["clients"] * summary["rounds"]
     assert summary["bytes"]["payload_up"] % size == 0
-    assert motet("run", *TOY)[0] == 0
-    assert (tmp_path / "runs" / "toy-classification-2").exists()
+    status, out, _ = motet("run", *TOY, "--profile")
+    assert status == 0
+    assert re.search(r"training +│ +[\d.]+ │", out)
+    assert {"trace.json", "profile.png"} <= {p.name for p in (tmp_path / "runs" / "toy-classification-2").iterdir()}
 
 
 def test_a_folder_with_other_files_is_not_overwritten(motet: Call, tmp_path: Path) -> None:

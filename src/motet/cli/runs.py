@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,10 @@ from motet.cli.app import (
 from motet.cli.fact_table import print_facts, print_inspection, print_warnings
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from motet.experiment.commands.recipe_runner import FinishedRun
+    from motet.report.profiler import Profiler
 
 
 @app.command(rich_help_panel=TRAINING)
@@ -41,8 +45,26 @@ def run(
         str | None, typer.Option(help="Same as transport.type=… (see: motet list transports).")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time went; write trace.json (Perfetto) and profile.png.")
+    ] = False,
 ) -> None:
     """Train a recipe. Metrics, plots, a checkpoint and the model are saved in a folder."""
+    with _start_profile(profile) as profiler:
+        folder = _run_or_resume(recipe, settings, out, resume, transport, trust_remote_code)
+    if profiler is not None and folder is not None:
+        _print_profile(profiler, folder)
+
+
+def _run_or_resume(
+    recipe: str,
+    settings: list[str] | None,
+    out: Path | None,
+    resume: bool,
+    transport: str | None,
+    trust_remote_code: bool,
+) -> Path | None:
+    """Run a recipe, or resume it, and return its folder."""
     from motet.core.errors import ConfigError
     from motet.experiment.commands.run_folder import load_config
 
@@ -54,7 +76,7 @@ def run(
                 "run: --resume needs the folder of the run; give --out FOLDER, or use: motet resume FOLDER"
             )
         config = load_config(out)
-    _train(config, out, resume, trust_remote_code)
+    return _train(config, out, resume, trust_remote_code)
 
 
 @app.command("resume", rich_help_panel=TRAINING)
@@ -191,7 +213,33 @@ def _load_recipe(name: str, overrides: list[str]) -> Any:
     return load_recipe(name, overrides)
 
 
-def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> None:
+def _start_profile(is_requested: bool) -> AbstractContextManager[Profiler | None]:
+    """Record the time since the start of the process, if a profile is requested."""
+    if not is_requested:
+        return nullcontext()
+    from motet.report.profiler import Profiler, activate, process_start
+
+    profiler = Profiler(process_start())
+    profiler.add_start("start of Python and the command line", "import")
+    return activate(profiler)
+
+
+def _print_profile(profiler: Profiler, folder: Path) -> None:
+    """Print the breakdown, and write the trace and the picture."""
+    from rich.console import Console
+
+    from motet.report.profile_files import PICTURE_FILE, TRACE_FILE, build_profile_table, describe_rounds, write_profile
+
+    write_profile(profiler, folder)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(build_profile_table(profiler))
+    console.print(describe_rounds(profiler), highlight=False)
+    files = f"{folder / TRACE_FILE} (open it at ui.perfetto.dev), {folder / PICTURE_FILE}"
+    console.print(f"Profile: {files}", highlight=False, soft_wrap=True)
+
+
+def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> Path | None:
+    """Run a configuration and print its results. Return its folder, or None in a worker process."""
     from rich.console import Console
 
     from motet.experiment.commands.recipe_runner import run_recipe
@@ -203,7 +251,7 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
         from motet.experiment.deploy.mpi_launch import run_worker_rank
 
         if run_worker_rank(config):  # only rank 0 prints
-            return
+            return None
     folder = out or create_new_folder(config.recipe)
     try:
         with allow_remote_code(trust_remote_code):
@@ -211,6 +259,7 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
     print_results(finished)
+    return folder
 
 
 def print_results(finished: FinishedRun) -> None:
@@ -221,8 +270,10 @@ def print_results(finished: FinishedRun) -> None:
     from motet.experiment.commands.run_figures import draw_figures
     from motet.experiment.commands.run_summary import describe_metrics
     from motet.report.console_tables import build_results_table
+    from motet.report.profiler import span
 
-    draw_figures(finished)
+    with span("draw the plots", "saving"):
+        draw_figures(finished)
     summary, folder = finished.summary, finished.folder
     rows = {summary["algorithm"]: summary, **finished.baselines}
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"

@@ -32,6 +32,7 @@ from motet.partitions import Partition
 from motet.partitions.dev_split import hold_out_dev
 from motet.partitions.public_split import hold_out_public
 from motet.partitions.traits import TEXT_COLUMNS
+from motet.report.profiler import span
 from motet.tasks import TASK_REGISTRY, Task
 
 CorpusLoader = Callable[[DataConfig, Seed, str | None], Corpus]
@@ -65,7 +66,8 @@ def build_federations(configs: Mapping[str, RunConfig]) -> dict[str, Federation]
     for name, config in configs.items():
         key = federation_key(config)
         if key not in by_key:
-            by_key[key] = build_federation(config)
+            with span("build the federation", "data"):
+                by_key[key] = build_federation(config)
         federations[name] = by_key[key]
     return federations
 
@@ -130,11 +132,13 @@ def _assemble(specs: Sequence[GroupSpec], server_model: ModelConfig, seed: Seed)
         model_key = (repr(spec.model), task.head, *task.labels)
         if model_key not in models:  # one vocabulary for all corpora: averaged embeddings must be of the same words
             texts = partial(chain.from_iterable, map(vocabulary_texts, corpora))
-            models[model_key] = load_model(spec.model, task.head, task.labels, texts, seed)
+            with span(f"load the model {spec.model.name}", "model"):
+                models[model_key] = load_model(spec.model, task.head, task.labels, texts, seed)
         model = models[model_key]
         features_key = (id(population), model.key)
         if features_key not in features:
-            features[features_key] = load_features(task, population.corpus, model, spec.model.max_tokens)
+            with span(f"tokenize {population.corpus.name}", "data", examples=len(population.corpus)):
+                features[features_key] = load_features(task, population.corpus, model, spec.model.max_tokens)
         return build_group(
             name=spec.name,
             task=task,
@@ -163,8 +167,10 @@ def _build_population(
     same: Sequence[GroupConfig], seed: Seed, load: CorpusLoader, on_inspection: ShowInspection | None
 ) -> Population:
     first = same[0]
-    corpus = load(first.data, seed, None if first.task.type == "auto" else first.task.type)
-    inspection = check_corpus(corpus, first.data, on_inspection=on_inspection)
+    with span("read the corpus", "data"):
+        corpus = load(first.data, seed, None if first.task.type == "auto" else first.task.type)
+    with span("inspect the corpus", "data"):
+        inspection = check_corpus(corpus, first.data, on_inspection=on_inspection)
     counts = [group.clients for group in same]
     partition = first.partition
     if None not in counts:
@@ -184,7 +190,8 @@ def _divide(
 ) -> Population:
     if len(corpus) == corpus.num_train:
         raise DataError(f"{corpus.name}: there are no test rows to evaluate on; set data.test or data.test_share.")
-    divided = build_partition(partition, corpus, seed)
+    with span("divide the corpus", "data"):
+        divided = build_partition(partition, corpus, seed)
     if dev_share:
         divided = hold_out_dev(divided, dev_share, seed.derive("partition"))
         if divided.dev is not None and not len(divided.dev):

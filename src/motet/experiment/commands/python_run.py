@@ -27,9 +27,11 @@ from motet.experiment.deploy.client_launcher import build_executor, launch_clien
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.loop.run_result import RunResult
+from motet.experiment.loop.traced_executor import trace_executor
 from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.report.profiler import span
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.in_process import InProcessTransport
 
@@ -84,7 +86,8 @@ def execute_in_process(
     connect: ConnectClients = InProcessTransport
     executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
     if isinstance(federation, Federation):
-        executor = build_executor([config], [federation], cache)
+        with span("prepare the executor", "model"):
+            executor = trace_executor(build_executor([config], [federation], cache))
         with launch_clients(config, federation, folder or Path()) as clients:
             connect = clients.connect
     try:

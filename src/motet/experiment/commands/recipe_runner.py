@@ -34,10 +34,12 @@ from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.result_frames import make_frame
 from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.loop.traced_executor import trace_executor
 from motet.experiment.loop.tracking import find_trackers, track_run
 from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
+from motet.report.profiler import span
 from motet.report.progress import RunCallback, SilentProgress
 
 
@@ -87,9 +89,11 @@ def _run_claimed(config: RunConfig, folder: Path, resume: bool, callback: RunCal
     unique_federations = list({id(federation): federation for federation in federations.values()}.values())
     cache = PrefixCache()
     try:
-        executor = build_executor(list(configs.values()), unique_federations, cache)
+        with span("prepare the executor", "model"):
+            executor = trace_executor(build_executor(list(configs.values()), unique_federations, cache))
         try:
-            plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
+            with span("prepare the run", "model"):
+                plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
             if not resume:
                 create_run_folder(folder, configs)
                 _show_findings(config, federations[""], callback)
@@ -139,8 +143,9 @@ def run_experiment(
     save_model: bool = True,
 ) -> dict[str, Any]:
     """Run one plan, write its results to a folder, and return the summary. Runs may share an executor."""
-    write_inspections(folder, config, federation, with_samples=True)
-    write_partition(folder, federation)
+    with span("write the inspection and the partition", "saving"):
+        write_inspections(folder, config, federation, with_samples=True)
+        write_partition(folder, federation)
     with (
         PeakMemory() as memory,
         track_run(config, folder, callback or SilentProgress()) as tracking_callback,
@@ -155,4 +160,5 @@ def run_experiment(
             connect=clients.connect,
             is_remote=clients.is_remote,
         )
-    return write_results(folder, config, federation, plan, result, peak_memory=memory.peak, save_model=save_model)
+    with span("write the results", "saving"):
+        return write_results(folder, config, federation, plan, result, peak_memory=memory.peak, save_model=save_model)

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Round
-from motet.core.script import ClientId, Note, Script, Transaction, run_script
+from motet.core.script import ClientId, Exchange, Note, Script, Transaction, run_script
 from motet.core.work import Executor
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
+from motet.report.profiler import span
 from motet.transport.client_runtime import ClientRuntime, Tamper
 from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import EmulatedTransport
@@ -102,16 +103,22 @@ class RoundEngine:
 
     def sample_next_cohort(self) -> tuple[ClientId, ...]:
         federation = self.plan.federation
-        return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
+        with span("sample the cohort", ""):
+            return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
 
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
         """Run the next round with a cohort; without one, sample it."""
+        number = self.progress.rounds + 1
+        with span(f"round {number}", "training", round=number):
+            self._run_round(self.sample_next_cohort() if cohort is None else tuple(cohort))
+
+    def _run_round(self, cohort: tuple[ClientId, ...]) -> None:
         start, examples_before = time.monotonic(), self.executor.examples_processed
         plan, index = self.plan, self.progress.rounds
         rnd = Round(
             index=index,
             rounds=plan.rounds,
-            cohort=self.sample_next_cohort() if cohort is None else tuple(cohort),
+            cohort=cohort,
             seed=plan.federation.seed.derive("round", index),
             server=plan.federation.server_context(index),
             offload=self.hooks.offload,
@@ -169,6 +176,10 @@ class RoundEngine:
         )
 
     def _run_script(self, script: Script[T], mailbox: Mailbox, log: ExchangeLog | None = None) -> T:
+        def run_exchange(exchange: Exchange) -> Any:
+            with span(exchange.address, "", clients=len(exchange.payloads)):
+                return mailbox.run_exchange(exchange) if log is None else log.run_exchange(exchange)
+
         def run_steps(script: Script[Any]) -> Any:
             return run_script(script, mailbox.run_exchange, self.executor.run, self.hooks.on_note)
 
@@ -177,7 +188,6 @@ class RoundEngine:
                 return log.run_transaction(transaction, run_steps)
             return run_with_restarts(transaction, mailbox, run_steps)
 
-        run_exchange = mailbox.run_exchange if log is None else log.run_exchange
         try:
             return run_script(script, run_exchange, self.executor.run, self.hooks.on_note, run_transaction)
         except RunError as error:  # a script that stops because clients failed does not know why they did

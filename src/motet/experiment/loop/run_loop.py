@@ -32,6 +32,7 @@ from motet.experiment.loop.scores import (
 )
 from motet.experiment.loop.text_samples import Moment, write_samples
 from motet.learning.confusion import Confusion
+from motet.report.profiler import span
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.in_process import InProcessTransport
 
@@ -157,7 +158,7 @@ class FederatedRun:
         """Evaluate each client's own model, and return the result of the run."""
         self._write_samples("after")
         saves_examples = self.plan.evaluation.save_example_scores or self.plan.has_personal_models
-        with self.engine.at(self.kept_progress):
+        with self.engine.at(self.kept_progress), span("evaluate the clients' models", "evaluation"):
             clients = self.evaluator.evaluate_clients(per_example=saves_examples)
             self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
             for client, scores in clients.scores.items():
@@ -183,17 +184,23 @@ class FederatedRun:
         """Evaluate the model before the first round, and let it write samples."""
         self._write_samples("before")
         if self.plan.evaluation.initial:
-            scores = self.evaluator.evaluate_split("global").scores
+            with span("evaluate the untouched model", "evaluation"):
+                scores = self.evaluator.evaluate_split("global").scores
             self._log("server", INITIAL_SPLIT, scores)
             self.callback.on_note(f"before training: {describe_scores(scores)}")
 
     def _write_samples(self, moment: Moment) -> None:
         if self.storage.folder is not None and not self.plan.has_personal_models:
             count = self.plan.evaluation.samples
-            write_samples(self.storage.folder, self.engine, self.model_for(), count, moment)
+            with span(f"write samples {moment} training", "evaluation"):
+                write_samples(self.storage.folder, self.engine, self.model_for(), count, moment)
 
     def _evaluate_round(self) -> None:
         """Evaluate the last complete round if it is due, and report the round."""
+        with span(f"evaluate round {self.rounds}", "evaluation", after_round=self.rounds):
+            self._evaluate_and_report()
+
+    def _evaluate_and_report(self) -> None:
         is_due = self._is_evaluation_due
         if is_due and self.plan.has_dev_set:
             self._log("server", "dev", self._evaluate_split("dev").scores)

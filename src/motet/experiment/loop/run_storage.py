@@ -14,6 +14,7 @@ from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.memory_budget import CLIENT_STATE_FRACTION, free_memory
+from motet.report.profiler import span
 from motet.transport.client_state import ClientStates
 
 MAX_SAVING_SHARE = 1 / 20  # of the time of a run
@@ -55,8 +56,11 @@ class RunStorage:
 
     def save(self, progress: RunProgress) -> None:
         """Write a checkpoint; without a folder, do nothing."""
-        if self.checkpoint_folder is None:
-            return
+        if self.checkpoint_folder is not None:
+            with span("checkpoint", "saving", after_round=progress.rounds):
+                self._save(progress, self.checkpoint_folder)
+
+    def _save(self, progress: RunProgress, folder: Path) -> None:
         start = time.monotonic()
         self.client_states.discard_round()
         checkpoint = Checkpoint(
@@ -67,7 +71,7 @@ class RunStorage:
             digest=self.digest,
             best=self.best,
         )
-        save_checkpoint(self.checkpoint_folder, checkpoint)
+        save_checkpoint(folder, checkpoint)
         self.client_states.delete_unused_files()  # only now: until then, the previous checkpoint needs its files
         self._last_save = time.monotonic()
         self._save_seconds = self._last_save - start
