@@ -217,7 +217,11 @@ class ClientThreads:
     def start(
         self, connect: Connect, clients: tuple[str, ...], setup: ClientSetup, give_up_after: float = 60.0
     ) -> ClientConnection:
-        connection = ClientConnection(connect, make_join_request(*clients), lambda acceptance: setup, give_up_after)
+        return self.start_connection(
+            ClientConnection(connect, make_join_request(*clients), lambda acceptance: setup, give_up_after)
+        )
+
+    def start_connection(self, connection: ClientConnection) -> ClientConnection:
         thread = threading.Thread(target=self._run, args=(connection,), daemon=True)
         self.threads.append(thread)
         thread.start()

@@ -96,7 +96,7 @@ def test_the_last_message_arrives_after_the_goodbye_of_the_server(broker: Broker
         link = join(broker, key)
         connections.wait_for_clients(1, lambda _: None, 0.1)
         link._handle_presence(b"")  # the broker keeps no order between topics
-        connections.close(run_finished=True)
+        connections.close(RunFinished("over"))
         assert isinstance(deserialize(link.receive(10) or b""), RunFinished)
         link.close()
 

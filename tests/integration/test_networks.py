@@ -35,7 +35,7 @@ from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
 from motet.transport import grpc as grpc_transport
-from motet.transport.admission import ClientReady, hash_token
+from motet.transport.admission import ClientReady, RunFinished, hash_token
 from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.connections import Connections
 from motet.transport.framing import CHUNK_HEADER_BYTES, OutgoingMessage
@@ -136,7 +136,7 @@ def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Fe
     assert serialize(remote.state) == serialize(in_process.state)
     assert remote.engine.mailbox.traffic == in_process.engine.mailbox.traffic
     assert remote.evaluator.evaluate_clients().scores == in_process.evaluator.evaluate_clients().scores
-    connections.close("all is done", run_finished=True)
+    connections.close(RunFinished("all is done"))
     threads.join()
     assert threads.results == ["all is done"] * 2
     assert not connections.rejected
@@ -154,7 +154,7 @@ def test_secure_sums_over_a_network_give_the_same_bits(protocol: str, listen: Li
     wait_for_clients(connections, len(federation.clients))
     remote = run_remote_rounds(connections, federation, algorithm, 1, **wrappers)
     assert serialize(remote.state) == serialize(run_rounds(federation, algorithm, 1, **wrappers).state)
-    connections.close("all is done", run_finished=True)
+    connections.close(RunFinished("all is done"))
     threads.join()
     assert threads.results == ["all is done"] * len(federation.clients)
     assert not connections.rejected
@@ -171,7 +171,7 @@ def test_states_stay_with_the_clients(listen: Listen, federation: Federation, tm
     remote = run_remote_rounds(connections, federation, algorithm)
     assert all(remote.storage.client_states.get("isolated", client) is None for client in setups)
     assert_same_states(setups, run_rounds(federation, algorithm))
-    connections.close(run_finished=True)
+    connections.close(RunFinished("over"))
     threads.join()
 
 
@@ -211,7 +211,7 @@ def test_a_round_continues_after_a_link_breaks(message_counts: tuple[int, ...], 
     assert network.links_opened == 1 + len(message_counts)
     # A client that got its request twice has not trained twice.
     assert_same_states(dict.fromkeys(federation.clients, setup), run_rounds(federation, algorithm))
-    connections.close(run_finished=True)
+    connections.close(RunFinished("over"))
     threads.join()
 
 
@@ -234,7 +234,7 @@ def test_a_restarted_client_continues_with_its_state(federation: Federation, tmp
     wait_for_clients(connections, len(clients))
     continue_rounds(running, 1, 3)
     assert_same_states(dict.fromkeys(clients, second_setup), run_rounds(federation, algorithm, 3))
-    connections.close(run_finished=True)
+    connections.close(RunFinished("over"))
 
 
 def test_a_restarted_server_gets_the_same_answers_again(federation: Federation, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_restarted_server_gets_the_same_answers_again(federation: Federation, 
     second.engine.restore(checkpoint)
     continue_rounds(second, 1, 3)
     assert_same_states(dict.fromkeys(clients, setup), run_rounds(federation, algorithm, 3))
-    servers[1].close(run_finished=True)
+    servers[1].close(RunFinished("over"))
     threads.join()
 
 
@@ -275,7 +275,7 @@ def test_a_client_that_stays_disconnected_has_failed(on_error: Any, federation: 
     else:
         with pytest.raises(RunError, match=error):
             run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
-    connections.close(run_finished=True)
+    connections.close(RunFinished("over"))
 
 
 def test_a_client_does_not_give_up_after_a_long_silence(federation: Federation) -> None:
@@ -297,7 +297,7 @@ def test_a_client_does_not_give_up_after_a_long_silence(federation: Federation) 
     assert attempts[0] is not None
     attempts[0].cut()
     wait_for_clients(connections, len(federation.clients))
-    connections.close("all is done", run_finished=True)
+    connections.close(RunFinished("all is done"))
     threads.join()
     assert threads.results == ["all is done"]
     assert len(attempts) == 3
@@ -424,7 +424,7 @@ def test_flow_control_respects_a_broker_with_small_queues(federation: Federation
             threads.start(connect, (client,), make_setup(federation, algorithm))
         wait_for_clients(connections, len(clients))
         remote = run_remote_rounds(connections, federation, algorithm, 1)
-        connections.close(run_finished=True)
+        connections.close(RunFinished("over"))
         threads.join()
     assert serialize(remote.state) == serialize(run_rounds(federation, algorithm, 1).state)
     assert not connections.rejected

@@ -1,12 +1,15 @@
-"""A client is told why the server could not store its message."""
+"""Links: a client is told why the server could not store its message, and idle links stay open."""
 
 from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
+from grpc._cython import cygrpc
 
+from motet.transport import grpc as grpc_transport
 from motet.transport.connections import describe_storage_error
 
 
@@ -29,3 +32,10 @@ def test_the_message_names_the_error_and_the_remedy_if_it_is_known(number: int, 
 def test_an_error_without_a_number_is_quoted() -> None:
     message = describe_storage_error(OSError("the disk is gone"))
     assert message == "the server cannot store your message (the disk is gone)."
+
+
+def test_grpc_knows_every_option() -> None:
+    """gRPC ignores an option with a wrong name. Without the right one, it ends links that have been idle for minutes."""
+    library = Path(cygrpc.__file__).read_bytes()
+    for name, _ in [*grpc_transport._OPTIONS, *grpc_transport._SERVER_OPTIONS]:
+        assert name.encode() in library, name

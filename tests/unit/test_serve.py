@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.networks import ClientThreads, MemoryLink
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.serve_run import serve_run
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
+from motet.experiment.deploy.allow_list import add_clients
 from motet.experiment.deploy.client_listener import open_listener
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import JoinOptions, build_client_federation, parse_client_data
 from motet.experiment.deploy.remote_federation import build_server_federation
 from motet.experiment.recipe.run_config import RunConfig
+from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
+from motet.transport.client_connection import ClientConnection, ClientSetup
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.connections import Connections
+from motet.transport.journal import Journal
 
 TOY = {
     "data": {"name": "toy-classification", "limit": 60, "test_limit": 24},
@@ -29,6 +37,59 @@ def test_a_development_set_is_rejected_if_clients_bring_their_data(clients: dict
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
         serve_run(RunConfig.from_settings("r", settings), tmp_path / "run", resume=False, log=print)
     assert not (tmp_path / "run").exists()
+
+
+SECAGG = {"secure": {"type": "secagg"}, "transport": {"type": "grpc", "clients": 2}}
+GROUPED = {"secure": {"type": "secagg"}, "robust": {"type": "median", "groups": 3}}
+COSTLY = {"privacy": {"type": "local", "clip": 1.0, "noise": 0.1, "budget": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        (SECAGG, r"there are 2 clients, but a secure sum needs at least 3 \(secure.minimum\)"),
+        ({**SECAGG, "transport": {"type": "grpc", "allow": "allowed.yaml"}}, "there are 2 clients"),
+        ({**GROUPED, "transport": {"type": "grpc", "clients": 4}}, r"robust.groups"),
+        ({**COSTLY, "transport": {"type": "grpc", "clients": 4}}, r"the first round alone would spend"),
+    ],
+)
+def test_too_few_clients_are_rejected_before_anybody_joins(
+    settings: dict[str, Any], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    add_clients(Path("allowed.yaml"), ["north", "south"])
+    config = RunConfig.from_settings("r", {**TOY, **settings})
+    with pytest.raises(ConfigError, match=error):
+        serve_run(config, tmp_path / "run", resume=False, log=print)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(RunError("the disk is full"), "the disk is full"), (KeyError("secret"), "KeyError; the")]
+)
+def test_clients_are_told_why_a_run_has_failed(
+    error: Exception, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    def join(connections: Connections) -> str:
+        make_setup = ClientSetup(ClientRuntime([], None, None, Journal()), Journal(), connections.admission.fingerprint)  # type: ignore[arg-type]
+        request = JoinRequest(PROTOCOL_VERSION, ("north",), "", "")
+        client = ClientConnection(lambda: MemoryLink(connections), request, lambda _: make_setup)
+        threads.start_connection(client)
+        return "memory"
+
+    threads = ClientThreads()
+    monkeypatch.setattr("motet.experiment.commands.serve_run._run", fail)
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc", "clients": 1}})
+    with pytest.raises(type(error)):
+        serve_run(config, tmp_path / "run", resume=False, log=print, listen=join)
+    threads.join()
+    (result,) = threads.results
+    assert isinstance(result, RunError)
+    assert str(result).startswith(f"the run has failed at the server: {message}")
+    assert "secret" not in str(result)
 
 
 def write_letters(path: Path, rows: int = 20) -> Path:

@@ -13,7 +13,11 @@ from urllib.request import urlopen
 import pytest
 
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.commands.run_folder import create_run_folder
+from motet.experiment.commands.run_state import describe_state
 from motet.experiment.commands.serve_run import report_missing_clients
+from motet.experiment.recipe.run_config import RunConfig
+from motet.report.log_lines import limit_repeats
 from motet.report.progress import SilentProgress
 from motet.report.run_status import RunStatus, format_status, read_status
 from motet.report.status_server import start_status_server
@@ -77,8 +81,30 @@ def test_the_folder_has_the_status_and_how_the_run_ended(status: RunStatus, tmp_
     status.on_round_end(3, {}, "accuracy", Traffic())
     status.on_run_end()
     assert read_status(str(tmp_path))["state"] == "finished"
-    with pytest.raises(ConfigError, match=r"has no status\.json"):
-        read_status(str(tmp_path / "elsewhere"))
+    with pytest.raises(ConfigError, match=r"is not a run"):
+        describe_state(str(tmp_path / "elsewhere"))
+
+
+def test_a_run_that_has_not_begun_says_what_it_waits_for(status: RunStatus, tmp_path: Path) -> None:
+    with lock_folder(tmp_path):
+        assert "starting: the data" in format_status(describe_state(str(tmp_path)))
+        status.on_waiting("waiting for clients: 1 of 2 are connected: a; missing: b")
+        assert "1 of 2 are connected: a; missing: b" in format_status(describe_state(str(tmp_path)))
+
+
+def test_a_run_without_a_server_has_a_status_too(tmp_path: Path) -> None:
+    create_run_folder(tmp_path, {"": RunConfig.from_settings("toy", {"rounds": 4})})
+    (tmp_path / "metrics.jsonl").write_text('{"round": 3, "who": "all", "split": "test", "name": "f1", "value": 1}\n')
+    assert format_status(describe_state(str(tmp_path))) == "toy: interrupted\nrounds      3 of 4 done"
+
+
+def test_a_line_is_repeated_only_if_it_changes_or_a_minute_has_passed() -> None:
+    lines: list[str] = []
+    seconds = iter([0.0, 30.0, 59.0, 60.0, 60.0])
+    log = limit_repeats(lines.append, 60.0, lambda: next(seconds))
+    for line in ("a", "a", "a", "a", "b"):
+        log(line)
+    assert lines == ["a", "a", "b"]
 
 
 def test_a_killed_server_is_not_running(status: RunStatus, tmp_path: Path) -> None:

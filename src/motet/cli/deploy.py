@@ -128,10 +128,11 @@ def allow(
 @handle_errors
 def show_status(
     source: Annotated[
-        str, typer.Argument(metavar="RUN|URL", help="Folder of a served run, or the address of its status page.")
+        str, typer.Argument(metavar="RUN|URL", help="Folder of a run, or the address of the status page of a server.")
     ],
 ) -> None:
-    """Show the status of a served run. The token of a status page is read from MOTET_STATUS_TOKEN."""
-    from motet.report.run_status import format_status, read_status
+    """Show the status of a run. The token of a status page is read from MOTET_STATUS_TOKEN."""
+    from motet.experiment.commands.run_state import describe_state
+    from motet.report.run_status import format_status
 
-    typer.echo(format_status(read_status(source, os.environ.get("MOTET_STATUS_TOKEN", ""))))
+    typer.echo(format_status(describe_state(source, os.environ.get("MOTET_STATUS_TOKEN", ""))))

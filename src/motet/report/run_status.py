@@ -46,6 +46,10 @@ class RunStatus:
         threading.Thread(target=write_repeatedly, daemon=True).start()
         return stopped.set
 
+    def on_waiting(self, text: str) -> None:
+        """Show what the run waits for before it begins."""
+        self._update(True, state=text)
+
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         self._update(True, state="running", run=name, rounds=rounds, done=completed, began=time.time())
         self.callback.on_run_begin(name, rounds, completed)
@@ -111,9 +115,11 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
         return _fetch_status(source, token)
     path = Path(source) / "status.json"
     if not path.exists():
+        if find_lock_owner(path.parent) is not None:
+            return {"state": "starting: the data and the model are being read"}
         raise ConfigError(
-            f"'{source}' has no status.json. "
-            "Pass the folder of a run started with motet serve, or the URL of its status page."
+            f"'{source}' is not a run: it has no status.json. Pass the folder of a run, such as runs/quickstart-1, or the "
+            "URL of the status page of a server."
         )
     status: dict[str, Any] = json.loads(path.read_text("utf-8"))
     is_over = status.get("state") in ("finished", "stopped")

@@ -14,7 +14,7 @@ from typing import Any
 from motet.core.messages import message
 from motet.core.script import ClientId
 
-PROTOCOL_VERSION = 4  # increase it when the messages or their meaning change
+PROTOCOL_VERSION = 5  # increase it when the messages or their meaning change
 _VALID_NAME = re.compile(r"[\w.@+-]{1,80}")
 
 
@@ -67,9 +67,10 @@ class Rejection:
 @message
 @dataclass(frozen=True)
 class RunFinished:
-    """The run is over, and the client may exit."""
+    """The run is over, and the client may exit: with an error if the run has failed."""
 
     reason: str
+    has_failed: bool = False
 
 
 LoadTokens = Callable[[], Mapping[ClientId, str]]

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from motet.core.errors import ConfigError, RunError, WireError
@@ -80,6 +81,8 @@ class ClientConnection:
             while True:
                 batch = self._next_requests()
                 if isinstance(batch, RunFinished):
+                    if batch.has_failed:
+                        raise RunError(f"the run has failed at the server: {batch.reason}")
                     return batch.reason
                 self._answer(batch)
         finally:
@@ -217,7 +220,7 @@ class ClientConnection:
 
     def _finish(self, finished: RunFinished) -> None:
         self.closed.set()
-        self.inbox.put(RunFinished(clean_text(finished.reason)))
+        self.inbox.put(replace(finished, reason=clean_text(finished.reason)))
 
 
 def _receive_join_answer(link: ServerLink) -> Any:

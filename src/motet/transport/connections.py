@@ -100,14 +100,17 @@ class Connections:
                 self.changed.wait(max(0.0, min([deadline, *next_expiry]) - now))
             return self.inbox.popleft()
 
-    def close(self, reason: str = "the server has stopped", run_finished: bool = False) -> None:
-        """Close all links. If the run is finished, clients that connect later get the same message."""
+    def close(self, ending: RunFinished | None = None) -> None:
+        """Close all links. If the run is over, its clients are told so, also those that connect until this has ended.
+
+        Without an ending the run may be resumed, and its clients keep trying to reach the server.
+        """
         with self.changed:
-            self.run_finished = RunFinished(reason) if run_finished else None
+            self.run_finished = ending
             links = list(self.admitted)
         for link in links:
-            if self.run_finished is not None:
-                link.send(OutgoingMessage.from_value(self.run_finished))
+            if ending is not None:
+                link.send(OutgoingMessage.from_value(ending))
             link.close()
         stop, self.stop_listening = self.stop_listening, lambda: None
         stop()
@@ -165,15 +168,15 @@ class Connections:
     def wait_for_clients(
         self, count: int, on_waiting: Callable[[Sequence[ClientId]], None], interval: float = 5.0
     ) -> None:
-        """Block until `count` clients are ready. Every `interval` seconds, call `on_waiting` with the ready clients."""
-        while True:
-            with self.changed:
-                ready = sorted(self.links)
-                if len(ready) >= count:
-                    return
+        """Block until `count` clients are ready. Call `on_waiting` with the ready clients.
+
+        It is called when they change, and every `interval` seconds.
+        """
+        while len(ready := self.connected_clients()) < count:
             on_waiting(ready)
             with self.changed:
-                self.changed.wait_for(lambda: len(self.links) >= count, interval)
+                if sorted(self.links) == ready:
+                    self.changed.wait(interval)
 
     def connected_clients(self) -> list[ClientId]:
         with self.changed:

@@ -43,7 +43,7 @@ _OPTIONS = [
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 * CHUNK_BYTES),
 ]
-_SERVER_OPTIONS = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
+_SERVER_OPTIONS = [("grpc.http2.min_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from motet.core.errors import ConfigError, first_line
+from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.json_files import read_json, write_json
+from motet.experiment.loop.metrics_tail import MetricsTail
+from motet.report.run_status import read_status
 from motet.transport.folder_lock import find_lock_owner
 
 FAILURE_FILE = "failed.json"
@@ -32,6 +35,22 @@ def read_run_state(folder: Path) -> RunState:
         return RunState("running" if (folder / "metrics.jsonl").exists() or not is_baseline else "waiting")
     reason = read_failure(folder)
     return RunState("interrupted") if reason is None else RunState("failed", reason)
+
+
+def describe_state(source: str, token: str = "") -> dict[str, Any]:
+    """Return the status of a run: of a served one as its server wrote it, of another one from its files."""
+    folder = Path(source)
+    if not (folder / "config.yaml").exists() or (folder / "status.json").exists():
+        return read_status(source, token)
+    name, reason = read_run_state(folder)
+    config = load_config(folder)
+    rounds = [int(row["round"]) for row in MetricsTail(folder).read()]
+    return {
+        "run": config.recipe,
+        "state": f"{name}: {reason}" if reason else name,
+        "rounds": config.rounds,
+        "done": max(rounds, default=0),
+    }
 
 
 def read_failure(folder: Path) -> str | None:

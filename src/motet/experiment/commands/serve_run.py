@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from motet.core.errors import MotetError
 from motet.experiment.build.component_builders import build_components, resolve_defaults
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_components import RunComponents
-from motet.experiment.build.run_plan import build_plan
+from motet.experiment.build.run_plan import build_accountant, build_plan
 from motet.experiment.commands.data_inspection import write_inspections
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
@@ -20,21 +22,23 @@ from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_listener import ClientListener, Listen, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
-from motet.experiment.deploy.remote_federation import check_remote_data
+from motet.experiment.deploy.remote_federation import build_server_federation, check_remote_data, expect_clients
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
+from motet.report.log_lines import limit_repeats
 from motet.report.progress import RunCallback, SilentProgress
 from motet.report.run_status import RunStatus
 from motet.report.status_server import start_status_server
+from motet.transport.admission import RunFinished
 from motet.transport.connections import Connections
 from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Transport
 
 Log = Callable[[str], None]
-REPORT_SECONDS = 10.0  # between two reports of missing clients
+REPORT_SECONDS = 10.0  # between two looks for missing clients
 
 
 def serve_run(
@@ -59,10 +63,12 @@ def _serve_claimed(
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     check_remote_data(config, options)
+    local = build_server_federation(config, options)
     if not resume:
+        _check_plan(config, options, local, components)
         require_empty(folder)
         create_run_folder(folder, {"": config})
-    listener = open_listener(config, folder, options, listen=listen)
+    listener = open_listener(config, folder, options, local, listen=listen)
     permission = "--allow-plain-updates" if components.secure is None else "--identities FOLDER"
     log(f"listening on {listener.address}; clients join with: {listener.describe_join_command()} {permission}")
     if listener.clients_bring_data:
@@ -74,10 +80,13 @@ def _serve_claimed(
     stop_status_file = status.keep_current()
     stop_reports = report_missing_clients(connections, config.wait_policy.reconnect_timeout, log)
     try:
-        listener.wait_for_quorum(config.wait_policy.quorum, log)
+        listener.wait_for_quorum(config.wait_policy.quorum, _report_waiting(status, log))
         summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
-        connections.close(_describe_end(summary), run_finished=True)
-    except BaseException:
+        connections.close(RunFinished(_describe_end(summary)))
+    except Exception as error:
+        connections.close(RunFinished(_describe_failure(error), has_failed=True))
+        raise
+    except BaseException:  # interrupted: the clients try to reach the server until the run is resumed
         connections.close()
         raise
     finally:
@@ -85,6 +94,12 @@ def _serve_claimed(
         stop_status_file()
         stop_status_server()
     return FinishedRun(folder=folder, summary=summary, baselines={})
+
+
+def _check_plan(config: RunConfig, options: NetworkOptions, local: Federation, components: RunComponents) -> None:
+    """Reject what cannot work with this number of clients before the first of them joins."""
+    plan = build_plan(config, expect_clients(local, options), components, options.clients_bring_data)
+    build_accountant(plan, is_remote=True)
 
 
 def _run(
@@ -134,18 +149,34 @@ def _describe_end(summary: dict[str, Any]) -> str:
     return f"the run is over after {summary['rounds']} rounds{score}"
 
 
+def _describe_failure(error: Exception) -> str:
+    """Return what the clients are told. An error that is a bug may quote anything, so they get its class alone."""
+    return str(error) if isinstance(error, MotetError) else f"{type(error).__name__}; the server's log has the details."
+
+
+def _report_waiting(status: RunStatus, log: Log) -> Log:
+    """Return a function that logs who is missing before the first round, and shows it in the status."""
+    log_change = limit_repeats(log)
+
+    def report(text: str) -> None:
+        status.on_waiting(text)
+        log_change(text)
+
+    return report
+
+
 def report_missing_clients(
     connections: Connections, reconnect_timeout: float, log: Log, interval: float = REPORT_SECONDS
 ) -> Callable[[], None]:
     """Log which clients are missing while the run waits for them. Return a function that stops it."""
-    stopped = threading.Event()
+    stopped, log_change = threading.Event(), limit_repeats(log)
 
     def report() -> None:
         missing: list[str] = []
         while not stopped.wait(interval):
             absent = connections.disconnected_clients()
             if absent:
-                log(f"waiting for {', '.join(absent)}: disconnected, up to {reconnect_timeout:g} s")
+                log_change(f"waiting for {', '.join(absent)}: disconnected, up to {reconnect_timeout:g} s")
             for client in missing:
                 if client not in absent:
                     log(f"{client} is back" if client in connections.connected_clients() else f"{client} is given up")

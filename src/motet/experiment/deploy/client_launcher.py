@@ -21,7 +21,7 @@ from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.models.loading_permissions import is_remote_code_allowed
-from motet.transport.admission import generate_token, hash_token
+from motet.transport.admission import RunFinished, generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
 
@@ -105,7 +105,7 @@ def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -
     try:
         listener.connections.wait_for_clients(len(clients), lambda connected: _require_alive(processes))
         yield listener
-        listener.connections.close("the run is over", run_finished=True)
+        listener.connections.close(RunFinished("the run is over"))
         for process in processes:
             process.wait(timeout=EXIT_TIMEOUT)
     finally:

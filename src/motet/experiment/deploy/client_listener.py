@@ -55,8 +55,8 @@ class ClientListener:
         authority = " --ca CERTIFICATE" if self.uses_tls else ""
         return f"motet join --server {public_address(self.address)}{key}{authority} --name NAME --data FILE"
 
-    def wait_for_quorum(self, quorum: float, log: Callable[[str], None]) -> None:
-        """Wait until enough clients are connected for a round.
+    def wait_for_quorum(self, quorum: float, on_waiting: Callable[[str], None]) -> None:
+        """Wait until enough clients are connected for a round. Call `on_waiting` with a text that says who is missing.
 
         The first time, clients that are known only by their number must all have joined.
         """
@@ -67,7 +67,7 @@ class ClientListener:
             names = ", ".join(connected[:MAX_LISTED_CLIENTS])
             absent = [client for client in self.connections.admission.expected if client not in connected]
             missing = f"; missing: {', '.join(absent[:MAX_LISTED_CLIENTS])}" if absent else ""
-            log(
+            on_waiting(
                 f"waiting for clients: {len(connected)} of {needed} are connected{': ' if names else ''}{names}{missing}"
             )
 

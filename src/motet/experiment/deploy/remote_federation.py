@@ -15,6 +15,7 @@ from motet.core.script import ClientId
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.deploy.allow_list import load_allowed
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.tasks import Task
@@ -85,6 +86,14 @@ def _evaluate_all(config: GroupConfig, group: ClientGroup) -> ClientGroup:
     if config.data.name is not None or config.data.test is not None:
         return group
     return replace(group, global_test_rows=np.union1d(group.train.rows, group.test.rows))
+
+
+def expect_clients(local: Federation, options: NetworkOptions) -> Federation | RemoteFederation:
+    """Return the federation that a run begins with, before its clients have joined. Unknown names are numbers."""
+    if not options.clients_bring_data:
+        return local
+    names = map(str, range(options.clients or 0)) if options.allow is None else load_allowed(options.allow)
+    return RemoteFederation(local=local, clients=tuple(names), groups={})
 
 
 def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
