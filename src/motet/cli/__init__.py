@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from motet.cli import bench, chat, dashboard, data, deploy, identities, inspect, join, partition, policy, runs, tune
+from motet.cli import (
+    bench,
+    chat,
+    dashboard,
+    data,
+    deploy,
+    identities,
+    init,
+    inspect,
+    join,
+    partition,
+    policy,
+    runs,
+    tune,
+)
 from motet.cli.app import app
 from motet.cli.renamed_options import update_options
 
@@ -20,6 +34,7 @@ COMMAND_MODULES = (
     deploy,
     join,
     policy,
+    init,
     identities,
 )  # in the order of the help page
 _ORDER = {module.__name__: index for index, module in enumerate(COMMAND_MODULES)}

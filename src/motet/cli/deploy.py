@@ -26,49 +26,75 @@ from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, Wit
 if TYPE_CHECKING:
     from motet.experiment.recipe.run_config import RunConfig
 
+Bind = Annotated[str | None, typer.Option(help="Address to listen on, as host:port.", show_default="127.0.0.1:8890")]
+Network = Annotated[str | None, typer.Option("--transport", help="grpc or mqtt.", show_default="grpc")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients that join with their own data.")]
+AllowFile = Annotated[Path | None, typer.Option("--allow", help="File with the allowed clients (see: motet allow).")]
+ClientCa = Annotated[Path | None, typer.Option(help="Accept only clients with a certificate from this CA (PEM).")]
+Status = Annotated[str | None, typer.Option(help="Serve a status page at this host:port.")]
+AutoResume = Annotated[
+    bool,
+    typer.Option("--auto-resume", help="Resume the run in --out if there is one, else start it. For services."),
+]
+
 
 @app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def serve(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
-    bind: Annotated[
-        str | None, typer.Option(help="Address to listen on, as host:port.", show_default="127.0.0.1:8890")
-    ] = None,
-    transport: Annotated[str | None, typer.Option(help="grpc or mqtt.", show_default="grpc")] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of clients that join with their own data.")] = None,
-    allow: Annotated[Path | None, typer.Option(help="File with the allowed clients (see: motet allow).")] = None,
+    bind: Bind = None,
+    transport: Network = None,
+    clients: Clients = None,
+    allow: AllowFile = None,
     key: Key = None,
     cert: Cert = None,
-    ca: Annotated[Path | None, typer.Option(help="Accept only clients with a certificate from this CA (PEM).")] = None,
-    status: Annotated[str | None, typer.Option(help="Serve a status page at this host:port.")] = None,
+    ca: ClientCa = None,
+    status: Status = None,
     dashboard: WithDashboard = False,
     dashboard_bind: DashboardBind = DEFAULT_BIND,
     dashboard_token: DashboardToken = None,
     out: OutFolder = None,
     resume: Resume = False,
+    auto_resume: AutoResume = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a recipe with clients that join over the network."""
-    from dataclasses import replace
-
-    from motet.core.errors import ConfigError
-    from motet.experiment.commands.run_folder import create_new_folder, load_config
-    from motet.experiment.deploy.network_options import with_default_network
-    from motet.experiment.recipe.recipe_files import load_recipe
+    from motet.experiment.commands.run_folder import create_new_folder, is_finished
     from motet.models.loading_permissions import allow_remote_code
 
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags}.items() if v is not None]
-    config = with_default_network(load_recipe(recipe, [*overrides, *(settings or [])]))
-    if resume and out is None:
-        raise ConfigError("serve: --resume needs the folder of the run; give --out FOLDER.")
-    if resume and out is not None:
-        config = replace(load_config(out), transport=config.transport)
+    resume = _must_resume(out, resume, auto_resume)
+    if auto_resume and out is not None and is_finished(out):
+        typer.echo(f"The run in {out} is finished. To train again, give another --out.")
+        return
+    config = _load_served_config(recipe, [*overrides, *(settings or [])], out if resume else None)
     with allow_remote_code(trust_remote_code):
         folder = out or create_new_folder(config.recipe)
         with _serve_dashboard(folder, dashboard_bind, dashboard_token) if dashboard else nullcontext():
             _serve(config, folder, resume)
+
+
+def _must_resume(out: Path | None, resume: bool, auto_resume: bool) -> bool:
+    from motet.core.errors import ConfigError
+    from motet.experiment.commands.run_folder import is_started
+
+    if (resume or auto_resume) and out is None:
+        raise ConfigError("serve: --resume and --auto-resume need the folder of the run; give --out FOLDER.")
+    return resume or (auto_resume and out is not None and is_started(out))
+
+
+def _load_served_config(recipe: str, overrides: list[str], started: Path | None) -> RunConfig:
+    """Load a recipe that can be served. A run that was started keeps its own, except for the network."""
+    from dataclasses import replace
+
+    from motet.experiment.commands.run_folder import load_config
+    from motet.experiment.deploy.network_options import with_default_network
+    from motet.experiment.recipe.recipe_files import load_recipe
+
+    config = with_default_network(load_recipe(recipe, overrides))
+    return config if started is None else replace(load_config(started), transport=config.transport)
 
 
 def _serve_dashboard(folder: Path, bind: str, token: str | None) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""The command motet identities: keys with which clients of a secure sum authenticate each other."""
+"""The commands motet identities and motet certificate: keys of the clients of a secure sum, and of a server."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def identities(
             continue
         Identities(str(folder)).create(client, os.urandom, replace=rotate)
         typer.echo(f"{client}: copy {folder / client}.pub to every client, and {folder / client}.key only to {client}")
+
+
+@app.command(rich_help_panel=DEPLOYMENT)
+@handle_errors
+def certificate(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder for ca.pem, ca.key, server.pem, server.key.")
+    ],
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Names or addresses at which clients reach it.")],
+    rotate: Annotated[bool, typer.Option("--rotate", help="Replace the certificate. The authority stays.")] = False,
+) -> None:
+    """Create a server's certificate, and an authority of its own that signs it."""
+    from motet.experiment.deploy.certificates import create_certificates
+
+    expires = create_certificates(folder, hosts, replace=rotate)
+    typer.echo(
+        f"{folder / 'server.pem'}: for {', '.join(hosts)}, valid until {expires:%Y-%m-%d}. Keep server.key secret."
+    )
+    typer.echo(
+        f"{folder / 'ca.pem'}: give it to every client. Keep ca.key in a safe place; only new certificates need it."
+    )

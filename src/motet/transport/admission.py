@@ -76,6 +76,11 @@ class RunFinished:
 LoadTokens = Callable[[], Mapping[ClientId, str]]
 
 
+def is_valid_name(client: ClientId) -> bool:
+    """Return True if a client may have this name."""
+    return _VALID_NAME.fullmatch(client) is not None
+
+
 def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -186,7 +191,7 @@ class Admission:
         return None
 
     def _identity_error(self, client: ClientId, token: str, certified_name: str | None) -> str | None:
-        if not _VALID_NAME.fullmatch(client):
+        if not is_valid_name(client):
             return "a name has 1 to 80 letters, digits or any of . _ @ + -"
         if certified_name is not None and certified_name != client:
             return f"your certificate is for '{certified_name}', not for '{client}'."

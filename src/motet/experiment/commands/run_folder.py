@@ -81,6 +81,16 @@ def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
         write_atomically(path / "config.yaml", text.encode())
 
 
+def is_started(folder: Path) -> bool:
+    """Return True if a run was started in this folder."""
+    return (folder / "config.yaml").exists()
+
+
+def is_finished(folder: Path) -> bool:
+    """Return True if the run in this folder has its results."""
+    return (folder / "summary.json").exists()
+
+
 def is_served(folder: Path) -> bool:
     """Return True if `motet serve` runs in this folder, so that it is resumed by a server too."""
     return (folder / "status.json").exists()

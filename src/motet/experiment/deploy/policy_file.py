@@ -29,13 +29,13 @@ reveals: sums
 
 # Where noise comes from: distributed (all clients inside a secure sum), local (each client), central (the server, which
 # you then trust), none, any. distributed and local protect you even if the server lies.  [any]
-noise: [distributed, local]
+noise: {noise}
 
 # The least noise: its standard deviation divided by the largest norm of an update (privacy.noise of the recipe).  [0]
-min_noise: 0.5
+min_noise: {min_noise}
 
 # The largest privacy loss of all runs in which this client took part with this --state-dir, at this delta.  [no limit, 1e-5]
-max_epsilon: 8
+max_epsilon: {max_epsilon}
 delta: 1.0e-5
 
 # Algorithms (motet list algorithms) and client methods, such as fedavg.train.  [any]
@@ -62,7 +62,16 @@ encrypted_state: false
 """
 
 
-def strict_policy(models: Sequence[str]) -> str:
-    """Return the text of a strict policy file that allows these models, with the hashes of their files."""
+DEFAULT_EPSILON = 8.0
+
+
+def strict_policy(models: Sequence[str], max_epsilon: float | None = DEFAULT_EPSILON) -> str:
+    """Return the text of a strict policy file that allows these models, with the hashes of their files.
+
+    Without `max_epsilon`, runs need no noise, and the privacy loss has no limit.
+    """
     hashes = {name: hash_model(name) for name in models}
-    return TEMPLATE.format(models="".join(f"  {line}\n" for line in yaml.safe_dump(hashes).splitlines()))
+    lines = "".join(f"  {line}\n" for line in yaml.safe_dump(hashes).splitlines())
+    if max_epsilon is None:
+        return TEMPLATE.format(models=lines, noise="[any]", min_noise=0, max_epsilon="null")
+    return TEMPLATE.format(models=lines, noise="[distributed, local]", min_noise=0.5, max_epsilon=f"{max_epsilon:g}")
