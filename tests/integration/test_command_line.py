@@ -14,7 +14,7 @@ import yaml
 TOY = ["toy-classification", "rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0"]
 COMMANDS = (
     *("run", "resume", "check", "list", "export", "report", "compare", "replay", "dashboard", "bench", "tune", "power"),
-    *("data", "partition", "serve", "join", "allow", "status", "policy", "audit", "identities"),
+    *("data", "cache", "partition", "serve", "join", "allow", "status", "policy", "audit", "identities"),
 )
 Call = Callable[..., tuple[int, str, str]]
 

@@ -1,4 +1,4 @@
-"""Commands for corpora: motet data build, motet data show, motet data inspect."""
+"""Commands for corpora: motet data build, motet data show, motet data inspect; and motet cache."""
 
 from __future__ import annotations
 
@@ -78,3 +78,19 @@ def data_inspect(
     else:
         to.write_text(result.recipe, "utf-8")
         typer.echo(f"Recipe: {to}. Check it with: motet check {to}")
+
+
+@app.command(rich_help_panel=DATA)
+@handle_errors
+def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all entries.")] = False) -> None:
+    """Show what is kept on disk to start faster: tokenized texts, partitions that encode texts, and GPU kernels."""
+    from motet.experiment.build.cache_folder import cache_folder, clear_cache, measure_cache
+
+    folder = cache_folder()
+    if folder is None:
+        typer.echo("The cache is disabled: MOTET_CACHE is empty.")
+        return
+    uses = clear_cache() if clear else measure_cache()
+    typer.echo(f"{'Deleted from' if clear else 'Cache:'} {folder} (set MOTET_CACHE to use another folder)")
+    for kind, use in uses.items():
+        typer.echo(f"  {kind:11} {use.entries:5} entries {use.size / 1e6:10,.1f} MB")

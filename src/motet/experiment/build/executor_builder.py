@@ -9,6 +9,7 @@ import torch
 
 from motet.core.errors import ConfigError
 from motet.core.work import Executor
+from motet.experiment.build.cache_folder import keep_kernels
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -41,6 +42,8 @@ def create_executor(
     precision: Precision = "auto",
 ) -> Executor:
     """Create an executor for the clients of all `federations`: processes on a CPU, packed models on a GPU."""
+    if device.type == "cuda":
+        keep_kernels()
     use_bf16 = uses_bfloat16(precision, device)
     pairs = [pair for federation in federations for pair in federation.models_with_features]
     for model, features in pairs:

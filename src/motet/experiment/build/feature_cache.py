@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,34 +14,45 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.experiment.build.cache_folder import file_checksum, key_for, open_cache
 from motet.learning.data.features import Column, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.tasks.task import Task
+from motet.transport.private_files import PRIVATE_FILE
 
+META = "meta.json"
 FORMAT = 1  # raise it when tokenization changes
 MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they are looked up
-
-
-def cache_folder() -> Path | None:
-    """Return $MOTET_CACHE, or the user's cache folder. An empty MOTET_CACHE disables the cache."""
-    folder = os.environ.get("MOTET_CACHE")
-    if folder is not None:
-        return Path(folder) if folder else None
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "motet"
 
 
 def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool = True) -> Features:
     """Return a corpus tokenized for a model, from the cache if it is there."""
     depends_on = (FORMAT, corpus.fingerprint, task, max_tokens, _tokenizer_digest(model))
-    key = hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]
-    cache = cache_folder() if use_cache else None
-    if cache is None or len(corpus) < MIN_CACHED_EXAMPLES:
+    key = key_for(*depends_on)
+    cache = open_cache("features") if use_cache and len(corpus) >= MIN_CACHED_EXAMPLES else None
+    if cache is None:
         return replace(task.build_features(corpus, model, max_tokens), key=key)
-    folder = cache / "features" / key
-    if not (folder / "meta.json").exists():
-        _write(folder, task.build_features(corpus, model, max_tokens))
+    folder = cache / key
+    if not _is_intact(folder):
+        features = replace(task.build_features(corpus, model, max_tokens), key=key)
+        try:
+            _write(folder, features)
+        except OSError:  # a full disk does not stop a run
+            return features
     return _read(folder, key, corpus, model)
+
+
+def _is_intact(folder: Path) -> bool:
+    """Return True if the entry has every file, unchanged since it was written. Else delete it."""
+    try:
+        meta = json.loads((folder / META).read_text("utf-8"))
+        checksums: dict[str, str] = meta["checksums"]
+        if all(file_checksum(folder / Path(name).name) == value for name, value in checksums.items()):
+            return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
 
 
 def _tokenizer_digest(model: Model) -> str:
@@ -58,7 +68,6 @@ def _tokenizer_digest(model: Model) -> str:
 
 def _write(folder: Path, features: Features) -> None:
     """Write to a temporary folder and rename it, so that two processes or a crash cannot leave half a result."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
     try:
         meta: dict[str, Any] = {"left": features.pad_left, "reads_back": features.tokenizer is not None}
@@ -66,10 +75,13 @@ def _write(folder: Path, features: Features) -> None:
             meta[kind] = {name: _save_column(temporary, f"{kind}-{name}", column) for name, column in columns.items()}
         if features.example_offsets is not None:
             np.save(temporary / "first.npy", features.example_offsets)
-        (temporary / "meta.json").write_text(json.dumps(meta), "utf-8")
+        meta["checksums"] = {path.name: file_checksum(path) for path in sorted(temporary.iterdir())}
+        (temporary / META).write_text(json.dumps(meta), "utf-8")
+        for path in temporary.iterdir():
+            path.chmod(PRIVATE_FILE)
         temporary.rename(folder)
     except OSError:
-        if not (folder / "meta.json").exists():
+        if not (folder / META).exists():
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -86,7 +98,7 @@ def _save_column(folder: Path, name: str, column: Column) -> int | None:
 
 
 def _read(folder: Path, key: str, corpus: Corpus, model: Model) -> Features:
-    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    meta = json.loads((folder / META).read_text("utf-8"))
 
     def load_columns(kind: str) -> Mapping[str, Column]:
         return {name: _load_column(folder, f"{kind}-{name}", pad) for name, pad in meta[kind].items()}

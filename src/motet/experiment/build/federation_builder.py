@@ -22,7 +22,7 @@ from motet.experiment.build.data_poisoning import build_attack, poison_federatio
 from motet.experiment.build.feature_cache import load_features
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.group_builder import build_group
-from motet.experiment.build.partition_builder import build_partition
+from motet.experiment.build.partition_cache import load_partition
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
@@ -191,7 +191,7 @@ def _divide(
     if len(corpus) == corpus.num_train:
         raise DataError(f"{corpus.name}: there are no test rows to evaluate on; set data.test or data.test_share.")
     with span("divide the corpus", "data"):
-        divided = build_partition(partition, corpus, seed)
+        divided = load_partition(partition, corpus, seed)
     if dev_share:
         divided = hold_out_dev(divided, dev_share, seed.derive("partition"))
         if divided.dev is not None and not len(divided.dev):
