@@ -51,7 +51,7 @@ def open_cache(kind: str) -> Path | None:
 
 def _is_ours_alone(folder: Path) -> bool:
     """Return True if no other user can write to the folder. Whoever can, chooses what we train on."""
-    if not hasattr(os, "getuid"):
+    if os.name != "posix":
         return True
     status = folder.stat()
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
