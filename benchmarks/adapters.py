@@ -48,7 +48,8 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, CompletionLoss, GeneratedCompletions
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import bucket_batches
-from motet.models.adapters import AdapterConfig, add_adapters
+from motet.models.adapters import add_adapters
+from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.partitions.partition import ClientRows, Partition
 

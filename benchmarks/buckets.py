@@ -28,7 +28,8 @@ from motet.learning.jobs import Fit
 from motet.learning.packed.device_dataset import round_up_width
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 
 WINDOWS = (0, 4, 16, 64)
 

@@ -27,7 +27,8 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Infer
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 
 WORDS = "the of a film good bad slow fine story actor plot end music light loved hated".split()  # noqa: SIM905
 

@@ -24,8 +24,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.models.adapters import AdapterConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import AdapterConfig, ModelConfig
 from tests.sizes import SMALL
 
 

@@ -18,7 +18,7 @@ from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, Fit
 from motet.learning.objectives.atc_objectives import ContrastiveTask, DenoisingReconstruction, MaskedLanguageModeling
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from tests.sizes import SMALL
 
 CLIENT_SIZES = (9, 4, 14, 1)

@@ -131,9 +131,8 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     """Return the tables with entries that take options."""
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
-    from motet.experiment.build.executor_builder import InProcessOptions
-    from motet.experiment.deploy.mpi_launch import MpiOptions
-    from motet.experiment.deploy.network_options import NetworkOptions
+    from motet.experiment.build.in_process_options import InProcessOptions
+    from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
     from motet.experiment.deploy.ray_executor import RayOptions
     from motet.optim import SERVER_OPTIMIZERS
     from motet.partitions import PARTITIONS

@@ -34,7 +34,7 @@ from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.report.profile_files import write_profile
 from motet.report.profiler import Profiler, activate
 from motet.report.progress import RunCallback

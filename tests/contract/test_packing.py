@@ -22,7 +22,7 @@ from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 
 CPU = torch.device("cpu")
 SOLVER = Solver(optimizer="sgd", lr=0.05, batch=8)

@@ -15,11 +15,13 @@ from safetensors.torch import load_file
 
 from motet.core.errors import ConfigError
 from motet.experiment.build.component_builders import build_components
-from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.commands.recipe_runner import run_recipe
-from motet.experiment.deploy.mpi_launch import MpiOptions, choose_device
+from motet.experiment.deploy.mpi_launch import choose_device
+from motet.experiment.deploy.network_options import MpiOptions
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig

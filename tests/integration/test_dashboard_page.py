@@ -12,7 +12,7 @@ import pytest
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.progress import SilentProgress
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")

@@ -21,8 +21,7 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.models.adapters import AdapterConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import AdapterConfig, ModelConfig
 
 CPU = torch.device("cpu")
 

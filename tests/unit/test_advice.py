@@ -18,9 +18,8 @@ from motet.algorithms import ALGORITHMS
 from motet.cli import app
 from motet.codecs import CODECS
 from motet.core.install_hint import install_command
-from motet.experiment.build.executor_builder import InProcessOptions
-from motet.experiment.deploy.mpi_launch import MpiOptions
-from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.build.in_process_options import InProcessOptions
+from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
 from motet.experiment.recipe.config_parsing import list_parameters
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.solver import Solver

@@ -27,7 +27,7 @@ from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job, bucket_batches
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 
 CPU = torch.device("cpu")
 SOLVER = Solver(optimizer="sgd", lr=0.05, batch=4, epochs=2, bucket=4)

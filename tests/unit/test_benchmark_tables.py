@@ -36,7 +36,7 @@ from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from motet.core.params import Params
 from motet.experiment.loop import run_storage
 from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION
 from motet.transport.client_state import ClientStates
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 # Device and host budgets in bytes: all on the device; some in files; some in host memory; some in each.
 BUDGETS = [(10**9, 0), (5000, 0), (5000, 10**9), (5000, 13000)]

@@ -15,7 +15,8 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions, completion_logits
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
-from motet.models.adapters import AdapterConfig, add_adapters
+from motet.models.adapters import add_adapters
+from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import infer_parameter_roles
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import lock_folder
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 from starlette.testclient import TestClient

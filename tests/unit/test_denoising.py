@@ -19,7 +19,7 @@ from motet.learning.data.denoising import (
     permute_sentences,
 )
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 
 TOKENS = SpecialTokens(vocab_size=1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), sentence_ends=(9,))
 

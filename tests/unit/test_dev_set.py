@@ -25,11 +25,11 @@ from motet.experiment.loop.run_evaluator import RunEvaluator, SplitResult
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.loop.scores import find_best_dev_round, find_best_round
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.partitions.dev_split import hold_out_dev
 from motet.partitions.partition import ClientRows, Partition
 from motet.partitions.public_split import hold_out_public
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 SMALL_MODEL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24}
 SETTINGS: dict[str, Any] = {

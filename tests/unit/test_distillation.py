@@ -36,7 +36,7 @@ from motet.experiment.recipe.recipe_files import baseline_config, load_recipe
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
 from motet.wire import deserialize, serialize

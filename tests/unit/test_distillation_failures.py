@@ -25,7 +25,7 @@ from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer, LRHorizon
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.partitions.partition import ClientRows
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request

@@ -14,7 +14,8 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import execute_plan
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.transport.emulated_network import Bandwidth, EmulatedTransport, Network, read_trace
+from motet.transport.emulated_network import Bandwidth, Network, read_trace
+from motet.transport.emulated_transport import EmulatedTransport
 from motet.transport.requests import Reply, Request
 from motet.wire import measure_size, serialize
 

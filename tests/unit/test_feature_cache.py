@@ -17,7 +17,8 @@ from motet.experiment.build.cache_folder import cache_folder, clear_cache, measu
 from motet.experiment.build.federation_builder import build_task, vocabulary_texts
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Ragged
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 
 TOYS = [name for name in BUILTIN_CORPORA if name.startswith("toy-")]
 

@@ -19,7 +19,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 
 TOY = toy_classification(train=120, test=60, authors=6)
 

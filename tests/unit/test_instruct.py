@@ -23,8 +23,7 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
 from motet.learning.data.features import IGNORE_INDEX, Ragged
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.models.adapters import AdapterConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import AdapterConfig, ModelConfig
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 from motet.tasks.answer_metrics import exact_matches, normalize_answer, rouge_l
 from motet.tasks.instruct import Instruct, instruct

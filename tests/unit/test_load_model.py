@@ -7,7 +7,8 @@ from transformers import BertModel
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 from motet.models.tiny_models import tiny_config
 from motet.models.word_vocabulary import build_word_tokenizer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.experiment.loop.metrics_log import MetricsLog, cost_to_reach, is_client_row, mean_metrics, score_spread
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 def make_log() -> MetricsLog:

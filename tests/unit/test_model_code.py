@@ -12,8 +12,9 @@ from tests.unit.test_load_model import TEXTS, save_model
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.recipe.run_config import RunConfig
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
 from motet.models.loading_permissions import allow_remote_code
+from motet.models.model_config import ModelConfig
 
 ATTACK = """
 from pathlib import Path

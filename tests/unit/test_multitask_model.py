@@ -15,7 +15,8 @@ from motet.core.rng import Seed
 from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import backbone_methods
 from motet.learning.packed.packed_model import PackedModel
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 from motet.models.multitask import MultiTaskModel
 
 LABELS = {

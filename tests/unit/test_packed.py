@@ -33,7 +33,7 @@ from motet.learning.objectives.supervised import Batch, Forward, Objective
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, proximal_mu=0.1)

@@ -25,8 +25,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.objectives.direct_preference import LogRatios
 from motet.learning.solver import Solver
-from motet.models.adapters import AdapterConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import AdapterConfig, ModelConfig
 from motet.tasks.preference import preference
 
 CPU = torch.device("cpu")

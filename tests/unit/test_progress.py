@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from motet.report.progress import LineProgress
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 def show_rounds(completed: int, *rounds: int) -> list[str]:

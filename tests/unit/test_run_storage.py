@@ -14,7 +14,7 @@ from motet.experiment.loop import run_storage
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.run_storage import RunStorage, StateBudget, state_budget
 from motet.experiment.recipe.run_config import CheckpointConfig
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 class Clock:

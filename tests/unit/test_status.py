@@ -22,7 +22,7 @@ from motet.report.progress import SilentProgress
 from motet.report.run_status import RunStatus, format_status, read_status
 from motet.report.status_server import start_status_server
 from motet.transport.folder_lock import lock_folder
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 @pytest.fixture

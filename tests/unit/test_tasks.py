@@ -21,7 +21,7 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
-from motet.models.load_model import MODELS, ModelConfig, PackagedModel
+from motet.models.model_config import MODELS, ModelConfig, PackagedModel
 from motet.tasks import classification, language_modeling, qa, regression, seq2seq, tagging
 from motet.tasks.language_modeling import group_texts
 from motet.tasks.question_answering import infer_pair_template

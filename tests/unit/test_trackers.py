@@ -14,7 +14,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import SilentProgress
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 

@@ -22,7 +22,7 @@ from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.report.benchmark_progress import format_duration
 from motet.report.significance import MIN_SEEDS
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 FIRST_SEED = 42
 DEFAULT_SEEDS = MIN_SEEDS

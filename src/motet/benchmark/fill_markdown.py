@@ -17,7 +17,7 @@ from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_mach
 from motet.benchmark.render import render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 _SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 

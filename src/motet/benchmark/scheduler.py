@@ -25,7 +25,7 @@ from motet.experiment.commands.recipe_runner import prepare_plan, run_experiment
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 POLL_SECONDS = 0.5
 

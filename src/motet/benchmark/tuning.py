@@ -23,7 +23,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.scores import LOWER_IS_BETTER
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 DEFAULT_DEV_SHARE = 0.1
 RANGE = ".."  # solver.lr=1e-4..1e-2 draws from a range, evenly on a log scale

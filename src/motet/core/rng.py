@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # commands that draw no numbers start without it
+    import torch
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,16 @@ class Seed:
         return np.random.Generator(np.random.Philox(self.to_int()))
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
+        import torch
+
         return torch.Generator(device).manual_seed(self.to_int())
 
 
 @contextmanager
 def seeded_torch(number: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generators, which dropout reads, and restore their state on exit."""
+    import torch
+
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(number)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-import torch
-
 
 @contextmanager
 def single_thread(blas: bool = False) -> Iterator[None]:
@@ -15,6 +13,8 @@ def single_thread(blas: bool = False) -> Iterator[None]:
     Sums over several threads differ in their last bits, so results would depend on the number of cores. Threads that
     wait for each other also make small products a hundred times slower on a busy machine.
     """
+    import torch
+
     if blas:
         from threadpoolctl import threadpool_limits
 

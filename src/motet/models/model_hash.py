@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 from motet.core.errors import ConfigError
-from motet.models.load_model import BERT2BERT_PREFIX, MODELS, MULTITASK_PREFIX, PackagedModel, find_model
+from motet.models.load_model import BERT2BERT_PREFIX, MULTITASK_PREFIX, find_model
+from motet.models.model_config import MODELS, PackagedModel
 
 UNHASHED = "any"  # a model without files: random weights and the vocabulary of the run
 

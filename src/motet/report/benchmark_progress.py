@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from motet.report.progress import format_scores
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 class BenchmarkCallback(Protocol):

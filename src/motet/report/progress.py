@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 
 class RunCallback(Protocol):

@@ -12,8 +12,8 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError
 from motet.report.progress import RunCallback, format_megabytes
 from motet.transport.folder_lock import find_lock_owner
-from motet.transport.mailbox import Traffic
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
+from motet.transport.traffic import Traffic
 
 REFRESH_SECONDS = 2.0
 

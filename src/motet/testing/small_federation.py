@@ -23,7 +23,7 @@ from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.partitions.partition import ClientRows
 from motet.transport.in_process import InProcessTransport
 

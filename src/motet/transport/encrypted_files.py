@@ -16,7 +16,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.install_hint import install_command
-from motet.transport.spill_store import Piece, write_pieces_atomically
+from motet.transport.private_files import Piece, write_pieces_atomically
 from motet.wire import deserialize, iter_serialized
 from motet.wire.value_files import load_value
 

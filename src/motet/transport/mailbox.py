@@ -11,31 +11,15 @@ from typing import Any, NamedTuple
 
 from motet.codecs.chain import Channel
 from motet.core.errors import SESSION_LOST, MotetError, RunError
-from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.script import ClientId, Exchange
 from motet.core.weighted import Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.reply_validation import check_finite, check_sum_term
 from motet.transport.requests import Reply, Request, Transport
+from motet.transport.traffic import Traffic
 from motet.transport.wait_policy import WaitPolicy
 from motet.wire import measure_size
-
-
-@message
-@dataclass
-class Traffic:
-    """The number of requests, and the bytes each way: of tensors (`payload`) and of whole messages (`wire`).
-
-    `network_seconds` is how long all messages would have taken over an emulated network.
-    """
-
-    requests: int = 0
-    payload_up: int = 0
-    payload_down: int = 0
-    wire_up: int = 0
-    wire_down: int = 0
-    network_seconds: float = 0.0
 
 
 class PendingRequest(NamedTuple):

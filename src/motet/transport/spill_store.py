@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from motet.transport.private_files import create_private_folder, open_private_file
+from motet.transport.private_files import Piece, create_private_folder, write_pieces_atomically
 from motet.wire import deserialize, iter_serialized, measure_size
 from motet.wire.value_files import load_value
-
-Piece = bytes | bytearray | memoryview
 
 
 class SpillStore:
@@ -67,19 +64,3 @@ class SpillStore:
     def _write(self, name: str, pieces: Iterable[Piece]) -> None:
         create_private_folder(self.folder)
         write_pieces_atomically(self.folder / name, pieces)
-
-
-def write_atomically(path: Path, *pieces: Piece) -> None:
-    """Write a file so that a crash leaves either the old content or the complete new content."""
-    write_pieces_atomically(path, pieces)
-
-
-def write_pieces_atomically(path: Path, pieces: Iterable[Piece]) -> None:
-    """Like `write_atomically`, for pieces that are produced one at a time."""
-    temporary = path.with_name(f".{path.name}.part")
-    with open_private_file(temporary) as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -11,27 +10,11 @@ from motet.core.errors import ConfigError
 from motet.core.work import Executor
 from motet.experiment.build.cache_folder import keep_kernels
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
-from motet.transport.fault_injection import Faults
-
-
-@dataclass(frozen=True)
-class InProcessOptions:
-    """Options of `transport.type=in_process`."""
-
-    workers: int | None = None  # worker processes on a CPU; None: one per core, 0: none
-    width: int | None = None  # clients trained side by side on a GPU; None: as many as memory allows
-    cuda_graphs: bool = True  # capture training steps on a GPU as CUDA graphs and replay them
-    faults: Faults = Faults()  # messages to lose, repeat, reorder or delay
-
-    def __post_init__(self) -> None:
-        if self.width is not None and self.width < 1:
-            raise ConfigError(f"transport.width is {self.width}; expected a number of clients, at least 1.")
-        if self.workers is not None and self.workers < 0:
-            raise ConfigError(f"transport.workers is {self.workers}; expected a number of processes, or 0 for none.")
 
 
 def create_executor(

@@ -27,7 +27,8 @@ from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
-from motet.models.load_model import ModelConfig, load_model
+from motet.models.load_model import load_model
+from motet.models.model_config import ModelConfig
 from motet.partitions import Partition
 from motet.partitions.dev_split import hold_out_dev
 from motet.partitions.public_split import hold_out_public

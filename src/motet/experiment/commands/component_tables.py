@@ -9,9 +9,8 @@ from typing import Any
 from motet.algorithms import ALGORITHM_REGISTRY
 from motet.codecs import CODEC_REGISTRY
 from motet.core.plugins import Registry
-from motet.experiment.build.executor_builder import InProcessOptions
-from motet.experiment.deploy.mpi_launch import MpiOptions
-from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.build.in_process_options import InProcessOptions
+from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITION_REGISTRY
 from motet.privacy import PRIVACY

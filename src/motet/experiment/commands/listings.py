@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from motet.core.plugins import Registry
+from motet.experiment.commands.docstring_tables import read_table
 from motet.experiment.recipe.config_parsing import look_up
 
 
@@ -26,25 +28,20 @@ def _preview(names: list[str], count: int = 4) -> str:
 
 
 def _describe(entry: Any) -> str:
-    """Return an entry that is text, or the first paragraph of its docstring."""
-    if isinstance(entry, str):
-        return entry
-    return (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
+    """Return the first paragraph of a text, or of the docstring of a function."""
+    text = entry if isinstance(entry, str) else inspect.getdoc(entry) or ""
+    return text.split("\n\n")[0].replace("\n", " ")
 
 
-# Each table is imported only when it is listed.
+# Each table is imported only when it is listed. Tables that import torch are read from their source files.
 
 
 def _algorithms() -> Mapping[str, Any]:
-    from motet.algorithms import ALGORITHM_REGISTRY
-
-    return ALGORITHM_REGISTRY.describe()
+    return Registry("motet.algorithms", read_table("motet.algorithms", "ALGORITHMS")).describe()
 
 
 def _tasks() -> Mapping[str, Any]:
-    from motet.tasks import TASK_REGISTRY
-
-    return TASK_REGISTRY.describe()
+    return Registry("motet.tasks", read_table("motet.tasks", "TASKS")).describe()
 
 
 def _datasets() -> Mapping[str, Any]:
@@ -64,7 +61,7 @@ def _formats() -> Mapping[str, Any]:
 
 
 def _models() -> Mapping[str, Any]:
-    from motet.models.load_model import MODELS, PackagedModel
+    from motet.models.model_config import MODELS, PackagedModel
 
     models = {
         name: f"pretrained weights from the package {model.install}" if isinstance(model, PackagedModel) else model
@@ -84,9 +81,7 @@ def _partitions() -> Mapping[str, Any]:
 
 
 def _codecs() -> Mapping[str, Any]:
-    from motet.codecs import CODEC_REGISTRY
-
-    return CODEC_REGISTRY.describe()
+    return Registry("motet.codecs", read_table("motet.codecs", "CODECS")).describe()
 
 
 def _trackers() -> Mapping[str, Any]:
@@ -96,15 +91,13 @@ def _trackers() -> Mapping[str, Any]:
 
 
 def _transports() -> Mapping[str, Any]:
-    from motet.experiment.deploy.client_launcher import TRANSPORTS
+    from motet.experiment.deploy.network_options import TRANSPORTS
 
     return TRANSPORTS
 
 
 def _secure() -> Mapping[str, Any]:
-    from motet.secure import SECURE
-
-    return SECURE
+    return read_table("motet.secure", "SECURE")
 
 
 def _privacy() -> Mapping[str, Any]:

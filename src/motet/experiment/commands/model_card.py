@@ -13,8 +13,8 @@ import yaml
 import motet
 from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import RunConfig
-from motet.models.adapters import AdapterConfig
 from motet.models.load_model import AUTO_CLASSES
+from motet.models.model_config import AdapterConfig
 
 _PIPELINE_TAGS = {
     "AutoModelForSequenceClassification": "text-classification",

@@ -13,8 +13,7 @@ from motet.core.errors import ConfigError, first_line
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
-from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 
 DEFAULT_PARENT = Path("runs")
 

@@ -24,7 +24,7 @@ from motet.experiment.loop.metrics_log import cost_to_reach, score_spread
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.modules.model import Model
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 LABELS_FILE = "labels.json"  # the scores of each label, and confusion matrices
 

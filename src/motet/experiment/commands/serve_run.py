@@ -11,8 +11,9 @@ from typing import Any
 
 from motet.core.errors import MotetError
 from motet.experiment.build.component_builders import build_components, resolve_defaults
-from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import build_accountant, build_plan
 from motet.experiment.commands.data_inspection import write_inspections

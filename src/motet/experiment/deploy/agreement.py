@@ -14,7 +14,7 @@ from motet.experiment.deploy.audit_log import AUDIT_FILE, AuditLog
 from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.request_guard import RequestGuard
 from motet.experiment.recipe.run_config import RunConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.transport.admission import JoinAccepted
 
 

@@ -10,7 +10,7 @@ import yaml
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.transport.admission import generate_token, hash_token
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 TOKEN_HASH_LENGTH = 64
 

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.work import Executor
-from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.deploy.client_listener import ClientListener, open_listener
-from motet.experiment.deploy.network_options import FLOWER_HINT, NetworkOptions
+from motet.experiment.deploy.network_options import FLOWER_HINT, TRANSPORTS, NetworkOptions
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
@@ -25,14 +26,6 @@ from motet.transport.admission import RunFinished, generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
 
-TRANSPORTS = {
-    "in_process": "simulated clients in this process; their jobs run in worker processes or on the GPU",
-    "grpc": "remote clients with their own data (motet serve, motet join); with motet run, processes on this machine",
-    "mqtt": "like grpc over a broker (transport.broker=host:port; default: built in), for clients that come and go",
-    "flower": "like grpc over a SuperLink and SuperNodes of Flower, which starts the server: flwr run …",
-    "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
-    "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
-}
 EXIT_TIMEOUT = 30  # seconds that client processes have to exit after the run
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from motet.core.script import ClientId
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 
 @dataclass

@@ -19,7 +19,7 @@ from motet.core.script import Reveal
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.models.model_hash import base_model_name, hash_model
 
 ANY = "any"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from motet.core.errors import ConfigError, MotetError, RunError
 from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.deployment_record import DeploymentRecord
+from motet.experiment.deploy.network_options import MpiOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
@@ -25,14 +25,6 @@ from motet.transport.requests import Request, Transport
 
 if TYPE_CHECKING:
     from motet.transport.mpi import MpiEndpoint
-
-
-@dataclass(frozen=True)
-class MpiOptions:
-    """Options of `transport.type=mpi`."""
-
-    devices: str | None = None  # file with a device map: which process has which GPU
-    devices_key: str | None = None  # entry of the map; None: the first
 
 
 def run_worker_rank(config: RunConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Options of `transport.type=grpc`, `mqtt` and `flower`."""
+"""The transports, and the options of `transport.type=grpc`, `mqtt`, `flower` and `mpi`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from motet.transport.mqtt_broker import BrokerConfig
 
 
+TRANSPORTS = {
+    "in_process": "simulated clients in this process; their jobs run in worker processes or on the GPU",
+    "grpc": "remote clients with their own data (motet serve, motet join); with motet run, processes on this machine",
+    "mqtt": "like grpc over a broker (transport.broker=host:port; default: built in), for clients that come and go",
+    "flower": "like grpc over a SuperLink and SuperNodes of Flower, which starts the server: flwr run …",
+    "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
+    "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
+}
 DEFAULT_BIND = "127.0.0.1:8890"
 FLOWER_HINT = (
     "transport.type is flower, so Flower must start the server: flwr run FOLDER SUPERLINK, with a folder as "
@@ -84,3 +92,11 @@ class NetworkOptions:
             password=password,
             authority=ca,
         )
+
+
+@dataclass(frozen=True)
+class MpiOptions:
+    """Options of `transport.type=mpi`."""
+
+    devices: str | None = None  # file with a device map: which process has which GPU
+    devices_key: str | None = None  # entry of the map; None: the first

@@ -59,8 +59,9 @@ class RayActor:
     """An executor on one device. It builds models and features itself, from the configurations of the runs."""
 
     def __init__(self, configs: list[dict[str, Any]], device: str) -> None:
-        from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+        from motet.experiment.build.executor_builder import create_executor, resolve_device
         from motet.experiment.build.federation_builder import build_federations
+        from motet.experiment.build.in_process_options import InProcessOptions
 
         torch.set_num_threads(1)
         runs = {str(i): RunConfig.from_settings("actor", config) for i, config in enumerate(configs)}

@@ -20,11 +20,12 @@ from motet.datasets.inspection.findings import find_problems
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.component_builders import build_components, resolve_defaults
-from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.feature_cache import load_features
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
+from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.acceptance import find_group, load_group_model, model_fingerprint

@@ -10,9 +10,8 @@ from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.transport.client_state import StateKey
-from motet.transport.mailbox import Traffic
-from motet.transport.private_files import create_private_folder
-from motet.transport.spill_store import write_pieces_atomically
+from motet.transport.private_files import create_private_folder, write_pieces_atomically
+from motet.transport.traffic import Traffic
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 EXAMPLE_SCORES = "items.npz"
 GLOBAL_MODEL_SCORES = "items-common.npz"  # the global model on the clients' own test sets

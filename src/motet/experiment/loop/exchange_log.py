@@ -9,9 +9,9 @@ from typing import Any
 
 from motet.core.errors import RunError, WireError
 from motet.core.script import Exchange, Script, Transaction
-from motet.transport.mailbox import Mailbox, Traffic
-from motet.transport.private_files import create_private_folder
-from motet.transport.spill_store import write_pieces_atomically
+from motet.transport.mailbox import Mailbox
+from motet.transport.private_files import create_private_folder, write_pieces_atomically
+from motet.transport.traffic import Traffic
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
 

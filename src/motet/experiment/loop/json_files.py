@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from motet.transport.spill_store import write_atomically
+from motet.transport.private_files import write_atomically
 
 
 def write_json(path: Path, value: Any, indent: int | None = 2) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from motet.report.client_bootstrap import client_spread, worst_tenth
-from motet.transport.mailbox import Traffic
 from motet.transport.private_files import create_private_folder
+from motet.transport.traffic import Traffic
 
 Row = dict[str, Any]
 

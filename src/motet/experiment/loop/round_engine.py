@@ -22,10 +22,11 @@ from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
 from motet.report.profiler import span
 from motet.transport.client_runtime import ClientRuntime, Tamper
 from motet.transport.client_state import ClientStates
-from motet.transport.emulated_network import EmulatedTransport
+from motet.transport.emulated_transport import EmulatedTransport
 from motet.transport.in_process import InProcessTransport
-from motet.transport.mailbox import Mailbox, Traffic
+from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Transport
+from motet.transport.traffic import Traffic
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from motet.experiment.loop.scores import INITIAL_SPLIT, BestDevRound
 from motet.learning.confusion import Confusion
 from motet.report.result_plots import Engine, plot_bars, plot_confusion, plot_curves
 from motet.transport.client_state import ClientStates
-from motet.transport.mailbox import ClientFailure, Traffic
+from motet.transport.mailbox import ClientFailure
+from motet.transport.traffic import Traffic
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -13,7 +13,7 @@ from motet.core.plugins import Registry
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
-from motet.transport.mailbox import Traffic
+from motet.transport.traffic import Traffic
 
 OpenTracker = Callable[[str, Path, Mapping[str, Any]], Tracker]
 

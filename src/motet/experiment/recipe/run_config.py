@@ -14,7 +14,7 @@ from motet.datasets.load_corpus import DataConfig
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.group_defaults import expand_groups
 from motet.experiment.recipe.renamed_keys import update_names
-from motet.models.load_model import ModelConfig
+from motet.models.model_config import ModelConfig
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
 

@@ -1,0 +1,23 @@
+"""How much a run has sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.core.messages import message
+
+
+@message
+@dataclass
+class Traffic:
+    """The number of requests, and the bytes each way: of tensors (`payload`) and of whole messages (`wire`).
+
+    `network_seconds` is how long all messages would have taken over an emulated network.
+    """
+
+    requests: int = 0
+    payload_up: int = 0
+    payload_down: int = 0
+    wire_up: int = 0
+    wire_down: int = 0
+    network_seconds: float = 0.0
