@@ -31,7 +31,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^(?:mpirun -n \d+ )?(motet(?: .*)?)$")
 OVERRIDE = re.compile(r"[a-z_]+(?:\.[a-z_0-9]+)*=")
 SOURCE_FILE = re.compile(r"[\w./-]+/[\w.-]*")
-SUITE_KEYS = {"title", "base", "bounds", "tables"}
+SUITE_KEYS = {"title", "base", "bounds", "tables", "tune"}
 WORD_LIMIT = 45
 page_ids = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 

@@ -15,7 +15,7 @@ from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_classification
-from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation import LOCAL_DEV, Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.commands.run_folder import load_config
@@ -63,6 +63,9 @@ def test_dev_set_is_a_share_of_the_training_rows_and_leaves_no_client_empty() ->
     assert partition.dev is not None
     assert len(partition.dev) == 20
     assert sorted([*partition.train.rows, *partition.dev]) == list(range(100))
+    assert partition.local_dev is not None
+    assert sorted(partition.local_dev.rows) == partition.dev.tolist()
+    assert all(set(partition.local_dev[k]) <= set(range(*ends)) for k, ends in enumerate([(0, 40), (40, 41), (41, 41)]))
     assert (partition.train.sizes > 0).tolist() == [True, True, False, True, True]
     assert partition.train.rows.tolist() == sorted(
         partition.train.rows.tolist()
@@ -85,6 +88,7 @@ def test_dev_and_public_rows_are_held_out_of_every_phase() -> None:
     partition = hold_out_public(hold_out_dev(before, 0.1, Seed(1)), 0.25, Seed(1))
     assert partition.train.phases == 2
     assert len(partition) == 2
+    assert partition.local_dev is not None and len(partition.local_dev) == 2
     for client, phase in ((0, 0), (0, 1), (1, 0), (1, 1)):
         rows = partition.train.in_phase(client, phase)
         assert len(rows)
@@ -120,6 +124,10 @@ def test_the_grouped_texts_of_a_language_model_have_a_development_set() -> None:
     rows = [set(client.split(name).rows.tolist()) for name in ("train", "dev", "public", "global")]
     assert all(rows)
     assert sum(map(len, rows)) == len(set.union(*rows))
+    parts = [federation.participant(name).split(LOCAL_DEV) for name in federation.clients]
+    ids = parts[0].features.columns["input_ids"]
+    local, dev = (sum(len(ids[row]) for row in rows) for rows in (np.concatenate([p.rows for p in parts]), rows[1]))
+    assert local == dev > 0
 
 
 def test_a_development_set_needs_a_client_with_two_rows() -> None:
@@ -155,6 +163,9 @@ def test_the_summary_has_the_best_round_on_the_development_set(
     summary = run_recipe(make_config(algorithm=algorithm, evaluation=evaluation, **settings), folder).summary
     log = read_metrics(folder)
     dev, test = dict(log.curve("f1_weighted", "dev")), dict(log.curve("accuracy", "global"))
+    on_own_rows = [row for row in log.rows if (row["who"], row["split"]) == ("clients", "dev")]
+    local = [row["round"] for row in on_own_rows if row["name"] == "accuracy"]
+    assert local == ([2, 3] if algorithm == "isolated" else []), "of personal models only"
     best = max(dev, key=lambda round: (dev[round], -round))
     assert sorted(dev) == sorted(test) == [2, 3]
     assert summary["dev_best"]["round"] == best

@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from motet.benchmark.benchmark_folder import load_benchmark
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.tuning import Search, SearchKey, Trial, choose, parse_methods, render_choices
+from motet.benchmark.suite import parse_suite
+from motet.benchmark.suite_search import (
+    FIRST_SEARCH_SEED,
+    build_searches,
+    choose_settings,
+    describe_search,
+    tuned_settings,
+)
+from motet.benchmark.table_metrics import parse_metric
+from motet.benchmark.tuning import Search, SearchKey, Trial, choose, parse_methods, read_dev_score, render_choices
 from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
@@ -70,7 +80,7 @@ def test_the_best_on_the_development_set_is_chosen_and_edges_are_reported(tmp_pa
         (["solver.lr=2..1"], {}, "is not a list or a range"),
         (["scaffold:solver.lr=1"], {}, "names the method scaffold"),
         (["fedprox:algorithm.mu=1"], {}, "--search is missing for fedavg"),
-        (["solver.lr=1e-4..1e-1"], {}, "--trials is missing"),
+        (["solver.lr=1e-4..1e-1"], {}, "--trials: the number of trials is missing"),
     ],
 )
 def test_a_mistake_is_explained(searches: list[str], options: dict[str, Any], message: str) -> None:
@@ -92,3 +102,98 @@ def test_the_command_tunes_and_continues(tmp_path: Path) -> None:
     best = json.loads((tmp_path / "tuning.json").read_text())
     (choice,) = best.values()
     assert choice["trials"] == 2 and choice["settings"]["solver.lr"] in (0.01, 0.1)
+
+
+SUITE = """
+title: Tuned
+base:
+  rounds: 2
+  data: {name: toy-classification, limit: 60, test_limit: 20, dev_share: 0.2}
+  model: {name: tiny, max_tokens: 16, config: {hidden_size: 16, num_hidden_layers: 1, intermediate_size: 16}}
+  partition: {type: label, clients: 3, alpha: 1.0}
+  transport: {workers: 0}
+bounds: {isolated: {algorithm: isolated}}
+tune:
+  keys: {solver.lr: [1e-3, 0.01, 0.1]}
+  rows: {FedProx: {solver.lr: [0.01, 0.1], algorithm.mu: [0.01, 0.1]}, fixed: {}}
+  at: mild
+  set: {rounds: 1}
+tables:
+  methods:
+    title: Methods
+    shows: [local accuracy, MB]
+    rows: {FedAvg: {algorithm: fedavg}, FedProx: {algorithm: fedprox}, fixed: {algorithm: fedavg}}
+    columns: {mild: {}, strong: {set: {partition: {alpha: 0.1}}}}
+quick: {set: {rounds: 1}}
+"""
+
+
+def test_a_suite_searches_with_the_same_number_of_trials_for_every_row_also_for_bounds() -> None:
+    suite = parse_suite("tuned", SUITE)
+    searches = build_searches(suite, only=["strong"], device="cpu")
+    assert [(s.row, s.column, s.columns, len(s.trials)) for s in searches] == [
+        (row, "mild", ("strong",), 3) for row in ("FedAvg", "FedProx", "isolated")
+    ]
+    (run,) = searches[0].trials[0].runs
+    assert (run.config.rounds, run.config.seed, run.config.evaluation.local) == (1, FIRST_SEARCH_SEED, True)
+    assert run.config.partition.options["alpha"] == 1.0
+    assert [t.values["solver.lr"] for t in searches[0].trials] == [0.001, 0.01, 0.1], "YAML reads 1e-3 as a text"
+    assert build_searches(suite, quick=True) == [], "the values are not meant for toy data"
+    each = parse_suite("each", SUITE.replace("at: mild", "trials: 2"))
+    assert [(s.row, s.column, len(s.trials)) for s in build_searches(each, only=["FedAvg"])] == [
+        ("FedAvg", "mild", 2),
+        ("FedAvg", "strong", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("solver.lr: [1e-3, 0.01, 0.1]", "solver.lr: 0.1", "tune: solver.lr is 0.1; expected a list of values"),
+        (", dev_share: 0.2", "", "tune: there is no development set to choose settings on"),
+        ("solver.lr: [1e-3, 0.01, 0.1]", "solver.lr: 1e-3..0.1", "the number of trials is missing"),
+        ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {at: other", "tune.at names the column"),
+        ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {rows: {other: {}}", "names the row"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_search_of_a_suite_is_explained(old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_searches(parse_suite("tuned", SUITE.replace(old, new)))
+
+
+def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_development_set(tmp_path: Path) -> None:
+    (tmp_path / "tuned.yaml").write_text(SUITE)
+    words = ["bench", str(tmp_path / "tuned.yaml"), "--seeds", "1", "--only", "methods/FedAvg"]
+    words += ["--device", "cpu", "--jobs", "1", "--out", str(tmp_path / "out")]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert "Tuned, search: 1 searches, 3 runs, 0 done." in first.output
+    benchmark = load_benchmark(tmp_path / "out")
+    store = benchmark.store
+    scores = {
+        trial.values["solver.lr"]: read_dev_score(
+            store.summary(trial.runs[0].name), store.run_folder(trial.runs[0].name), parse_metric("local accuracy")
+        )
+        for trial in benchmark.searches[0].trials
+    }
+    (row,) = json.loads((tmp_path / "out" / "results.json").read_text())["tables"]["methods"]["tuned"]
+    best = max(scores, key=lambda rate: (scores[rate], -rate))
+    assert (row["choice"]["values"], row["choice"]["score"]) == ({"solver.lr": best}, scores[best][1])  # type: ignore[index]
+    rates = {(c.row, c.column): c.run.config.solver.get("lr") for c in benchmark.cells}
+    assert rates["FedAvg", "mild"] == rates["FedAvg", "strong"] == best
+    markdown = (tmp_path / "out" / "results.md").read_text()
+    assert "in the column mild, with 3 trials of 1 seed for each row (trials: rounds=1)" in markdown
+    assert f"| FedAvg | all | accuracy {scores[best][1]:.4f} | `solver.lr={best}` |" in markdown  # type: ignore[index]
+    again = CliRunner().invoke(app, words)
+    assert ", search:" not in again.output and "2 runs, 2 done" in again.output
+
+
+def test_a_row_without_a_finished_trial_keeps_its_first_settings_and_says_so(tmp_path: Path) -> None:
+    searches = build_searches(parse_suite("tuned", SUITE), only=["FedAvg"], device="cpu")
+    store = RunStore(tmp_path)
+    for run in searches[0].runs:
+        store.run_folder(run.name).mkdir(parents=True)
+        store.record_failure(run.name, "out of memory")
+    tuned = choose_settings(searches, store)
+    assert tuned_settings(tuned)["methods", "FedAvg", "strong"] == {"solver": {"lr": 0.001}}
+    assert "| FedAvg | all | no score: out of memory | `solver.lr=0.001` | – |" in describe_search(tuned["methods"])

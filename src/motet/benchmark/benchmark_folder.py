@@ -10,11 +10,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, unique_runs
+from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, order_runs, unique_runs
 from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore, find_renamed_runs
 from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
+from motet.benchmark.suite_search import RowSearch, TunedRow, build_searches, choose_settings, tuned_settings
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
@@ -70,9 +71,29 @@ class Benchmark:
         return list(range(FIRST_SEED, FIRST_SEED + count))
 
     @cached_property
-    def cells(self) -> list[Cell]:
+    def searches(self) -> list[RowSearch]:
+        """The searches for settings that come before the runs."""
         request = self.request
-        return build_cells(self.suite, self.seeds, quick=request.quick, only=request.only, device=request.device)
+        return build_searches(self.suite, quick=request.quick, only=request.only, device=request.device)
+
+    @property
+    def trial_runs(self) -> dict[str, BenchmarkRun]:
+        return order_runs(run for search in self.searches for run in search.runs)
+
+    @cached_property
+    def tuned(self) -> dict[str, list[TunedRow]]:
+        """The settings that the searches have chosen, by table. Call `reopen` after new trials."""
+        return choose_settings(self.searches, RunStore(self.folder))
+
+    def reopen(self) -> Benchmark:
+        """Return the benchmark with the settings that finished searches have chosen."""
+        return replace(self)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        request, tuned = self.request, tuned_settings(self.tuned)
+        options: dict[str, Any] = {"quick": request.quick, "only": request.only, "device": request.device}
+        return build_cells(self.suite, self.seeds, **options, tuned=tuned)
 
     @cached_property
     def runs(self) -> dict[str, BenchmarkRun]:
@@ -111,7 +132,9 @@ class Benchmark:
             titles = {name: f"{QUICK_TITLE}, in place of {t.get('title', name)}" for name, t in suite.tables.items()}
             tables = {name: {**table, **toy, "title": titles[name]} for name, table in suite.tables.items()}
             suite = replace(suite, tables=tables)
-        return build_tables(suite, self.cells, self.store)
+        return [
+            replace(t, tuned=tuple(self.tuned.get(t.name, ()))) for t in build_tables(suite, self.cells, self.store)
+        ]
 
     def figure_path(self, table: str) -> Path:
         """Return the path of a table's figure, which exists if the table has numbers."""
@@ -125,7 +148,7 @@ def default_folder(suite: str, quick: bool) -> Path:
 def open_benchmark(request: BenchmarkRequest, folder: Path) -> Benchmark:
     """Check the runs of a suite and store the request. Runs that are already in the folder are reused."""
     benchmark = Benchmark(folder=folder, request=request, suite=load_suite(request.suite))
-    check_runs(benchmark.runs)
+    check_runs({**benchmark.trial_runs, **benchmark.runs})
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / REQUEST_FILE, asdict(request))
     write_atomically(folder / "suite.yaml", read_suite_text(request.suite).encode())

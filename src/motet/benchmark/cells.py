@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,40 +53,65 @@ class Cell:
         return f"{self.table}/{self.row}/{self.column}, seed {self.seed}"
 
 
-def build_cells(
-    suite: Suite, seeds: Sequence[int], *, quick: bool = False, only: Sequence[str] = (), device: str = "auto"
-) -> list[Cell]:
-    """Return the selected cells of all tables, with their runs. Raise ConfigError for an invalid recipe."""
-    cells: list[Cell] = []
-    for name in suite.tables:
-        table = suite.table(name)
-        if table.on_request and not only:
-            continue
-        for row, row_settings in {**table.rows, **suite.bounds_for(table)}.items():
-            for column in table.columns:
-                path = (name, row, column)
-                if not is_selected(path, only) or (quick and not is_selected(path, suite.quick.only)):
-                    continue
-                layers = [suite.base, table.base, table.column(column).set, row_settings or {}]
-                if quick:
-                    layers.append(suite.quick.set)
-                label = "/".join((suite.name, *path))
-                cells += [
-                    Cell(table=name, row=row, column=column, seed=seed, run=_build_run(label, layers, seed, device))
-                    for seed in seeds
-                ]
-    if not cells:
+CellPath = tuple[str, str, str]  # table, row, column
+
+
+def select_cells(suite: Suite, *, quick: bool = False, only: Sequence[str] = ()) -> list[CellPath]:
+    """Return the selected cells of all tables."""
+    paths = [
+        (name, row, column)
+        for name in suite.tables
+        if not (table := suite.table(name)).on_request or only
+        for row in (*table.rows, *suite.bounds_for(table))
+        for column in table.columns
+    ]
+    selected = [p for p in paths if is_selected(p, only) and not (quick and not is_selected(p, suite.quick.only))]
+    if not selected:
         selection = ", ".join(only) if only else "--quick"
         raise ConfigError(
             f"suite {suite.name}: no cell matches {selection}. Select a table ({', '.join(suite.tables)}), "
             "a row, a column, or table/row/column."
         )
+    return selected
+
+
+def cell_settings(suite: Suite, path: CellPath, quick: bool = False) -> list[Mapping[str, Any]]:
+    """Return the settings of a cell's recipe, without the seed. Later ones win."""
+    name, row, column = path
+    table = suite.table(name)
+    row_settings = {**table.rows, **suite.bounds_for(table)}[row] or {}
+    layers = [suite.base, table.base, table.column(column).set, row_settings]
+    return [*layers, suite.quick.set] if quick else layers
+
+
+def build_cells(
+    suite: Suite,
+    seeds: Sequence[int],
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    device: str = "auto",
+    tuned: Mapping[CellPath, Mapping[str, Any]] = {},
+) -> list[Cell]:
+    """Return the selected cells of all tables, with their runs. Raise ConfigError for an invalid recipe.
+
+    `tuned` are settings that a search has chosen.
+    """
+    cells = []
+    for path in select_cells(suite, quick=quick, only=only):
+        label, layers = "/".join((suite.name, *path)), [*cell_settings(suite, path, quick), tuned.get(path, {})]
+        cells += [Cell(*path, seed=seed, run=build_run(label, layers, seed, device)) for seed in seeds]
     return cells
 
 
 def unique_runs(cells: Sequence[Cell]) -> dict[str, BenchmarkRun]:
-    """Return the runs of the cells by name, each once, with runs on the same data next to each other."""
-    runs = {cell.run.name: cell.run for cell in cells}
+    """Return the runs of the cells by name."""
+    return order_runs(cell.run for cell in cells)
+
+
+def order_runs(all_runs: Iterable[BenchmarkRun]) -> dict[str, BenchmarkRun]:
+    """Return runs by name, each once, with runs on the same data next to each other."""
+    runs = {run.name: run for run in all_runs}
     order: dict[str, int] = {}
     for run in runs.values():
         order.setdefault(run.data_key, len(order))
@@ -109,7 +134,8 @@ def without_worker_processes(run: BenchmarkRun) -> BenchmarkRun:
     return replace(run, config=replace(run.config, transport=transport))
 
 
-def _build_run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> BenchmarkRun:
+def build_run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> BenchmarkRun:
+    """Build the run of a cell or of a trial."""
     settings: dict[str, Any] = {}
     for layer in (SUITE_DEFAULTS, *layers, {"seed": seed, "device": device}):
         settings = merge_settings(settings, layer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.benchmark.result_tables import ResultTable
+from motet.benchmark.suite_search import describe_search
 from motet.benchmark.table_entry import TableEntry, describe_difference, format_number
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
@@ -52,6 +53,8 @@ def render_markdown(table: ResultTable) -> str:
     parts += [text for text in (_render_differences(table), table.note, _metrics_sentence(table)) if text]
     if claims := claim_lines(table):
         parts.append("\n".join(f"- {line}" for line in claims))
+    if table.tuned:
+        parts.append(describe_search(table.tuned))
     return "\n\n".join(parts) + "\n"
 
 
@@ -66,7 +69,13 @@ def _render_differences(table: ResultTable) -> str:
     for row, cells in texts.items():
         if any(cells[i] for i in columns):
             lines.append(f"| {_escape_markdown(row)} | {' | '.join(cells[i] or '–' for i in columns)} |")
-    return "Differences with 95 % intervals:\n\n" + "\n".join(lines)
+    comparisons = [e.comparison for row in table.rows for e in table.entries[row].values() if e.comparison]
+    models = (
+        ""
+        if any(c.is_about_methods for c in comparisons)
+        else f" of these trained models (fewer than {MIN_SEEDS} seeds)"
+    )
+    return f"Differences{models} with 95 % intervals:\n\n" + "\n".join(lines)
 
 
 def _metrics_sentence(table: ResultTable) -> str:

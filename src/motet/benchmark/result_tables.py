@@ -14,6 +14,7 @@ from motet.benchmark.claim_tests import ClaimResult, ClaimTable
 from motet.benchmark.column_tests import Entries, rank_column
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TableSpec
+from motet.benchmark.suite_search import TunedRow
 from motet.benchmark.table_entry import TableEntry, describe_difference
 from motet.benchmark.table_metrics import PRIMARY_METRIC, TableMetric
 from motet.experiment.commands.run_summary import describe_metrics
@@ -34,6 +35,7 @@ class ResultTable:
     claims: tuple[ClaimResult, ...] = field(default=())
     metric_details: str = ""  # how the metrics were computed: tokenizer, stemmer, script
     software: str = ""  # the version and commit of Motet that most runs of the table were made with
+    tuned: tuple[TunedRow, ...] = ()  # settings that were chosen on the development set
     over_rounds: bool = False  # all columns show the same metric, after different rounds
 
     def is_without_examples(self, column: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,27 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True)
+class TuneSpec:
+    """A search before the runs of a table: settings are chosen on the development set.
+
+    Every row has the same number of trials, also the bounds. A row of `rows` searches its own keys in place of `keys`;
+    without keys, it keeps its settings.
+    """
+
+    keys: Mapping[str, Any] = field(default_factory=dict)  # setting -> list of values, or a range such as 1e-4..1e-2
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    trials: int | None = None  # of each row; None: the smallest grid
+    seeds: int = 1  # of each trial
+    at: str | None = None  # the column whose settings all columns use; None: each column has its own search
+    set: RecipeSettings = field(default_factory=dict)  # changes to the recipe of a trial, e.g. fewer rounds
+    metric: str | None = None  # None: the first score that the column shows
+
+    def row_keys(self, row: str) -> Mapping[str, Any]:
+        keys: Mapping[str, Any] = self.rows.get(row, self.keys) or {}
+        return keys
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """A table of methods (rows) by columns. `bounds` are further rows for reference; they are not ranked."""
 
@@ -51,6 +73,7 @@ class TableSpec:
     average: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     note: str = ""
+    tune: TuneSpec | None = None  # None: the search of the suite
     on_request: bool = False  # run only if --only selects it, because its corpus or model is hard to get
 
     def column(self, name: str) -> ColumnSpec:
@@ -90,6 +113,10 @@ class TableSpec:
             for side in (claim.left, claim.right):
                 _check_known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
                 _check_known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
+        if self.tune is not None:
+            for row in self.tune.rows:
+                _check_known("tune", "row", row, rows)
+            _check_known("tune.at", "column", self.tune.at or next(iter(self.columns)), list(self.columns))
 
 
 @dataclass(frozen=True)
@@ -99,6 +126,7 @@ class QuickSettings:
     set: RecipeSettings = field(default_factory=dict)
     only: tuple[str, ...] = ()
     seeds: int = 1
+    tune: TuneSpec = TuneSpec()  # replaces the searches of all tables, whose values are not meant for small data
 
 
 @dataclass(frozen=True)
@@ -110,17 +138,29 @@ class Suite:
     base: RecipeSettings = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     quick: QuickSettings = QuickSettings()
+    tune: TuneSpec = TuneSpec()
 
     def table(self, name: str) -> TableSpec:
-        table: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
-        try:
-            table.check([*table.rows, *self.bounds_for(table)])
-        except ConfigError as error:
-            raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
-        return table
+        if name not in self._parsed_tables:
+            table: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
+            try:
+                table.check([*table.rows, *self.bounds_for(table)])
+            except ConfigError as error:
+                raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
+            self._parsed_tables[name] = table
+        return self._parsed_tables[name]
+
+    @cached_property
+    def _parsed_tables(self) -> dict[str, TableSpec]:
+        return {}
 
     def bounds_for(self, table: TableSpec) -> Mapping[str, Any]:
         return self.bounds if table.bounds is None else table.bounds
+
+    def search_for(self, table: TableSpec, quick: bool = False) -> TuneSpec:
+        if quick:
+            return self.quick.tune
+        return self.tune if table.tune is None else table.tune
 
 
 def list_suites() -> dict[str, str]:

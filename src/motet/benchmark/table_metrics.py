@@ -51,6 +51,7 @@ _AFTER = re.compile(r"(\S+) after (\d+)")
 _REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
+CLIENT_KINDS = ("local", "worst", "spread", "shared")  # numbers of the clients' own test sets
 _RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
@@ -127,7 +128,7 @@ class TableMetric:
 
     @property
     def is_per_client(self) -> bool:
-        return self.spec.kind in ("local", "worst", "spread", "shared")
+        return self.spec.kind in CLIENT_KINDS
 
     @property
     def is_score(self) -> bool:

@@ -19,8 +19,10 @@ import yaml
 
 from motet.benchmark.cells import BenchmarkRun, run_name
 from motet.benchmark.run_store import RunStore
+from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSpec
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
+from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.scores import LOWER_IS_BETTER
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
 from motet.transport.private_files import write_atomically
@@ -28,6 +30,7 @@ from motet.transport.private_files import write_atomically
 DEFAULT_DEV_SHARE = 0.1
 RANGE = ".."  # solver.lr=1e-4..1e-2 draws from a range, evenly on a log scale
 Values = tuple[Any, ...]
+DEV_BEST = MetricSpec("dev-best", PRIMARY_METRIC)
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,27 @@ class SearchKey:
 
     @staticmethod
     def parse(text: str) -> SearchKey:
+        """Parse the argument of --search."""
         path, equals, values = text.partition("=")
-        try:
-            if equals and RANGE in values:
-                low, high = (float(end) for end in values.split(RANGE))
-                if 0 < low < high:
-                    return SearchKey(path, (low, high), is_range=True)
-            elif equals and values:
-                return SearchKey(path, tuple(yaml.safe_load(value) for value in values.split(",")))
-        except (ValueError, yaml.YAMLError):
-            pass
-        raise ConfigError(
-            f"--search '{text}' is not a list or a range; write e.g. solver.lr=1e-4,1e-3 or solver.lr=1e-4..1e-2."
+        key = (
+            SearchKey.from_values(path, values if RANGE in values else values.split(",")) if equals and values else None
         )
+        if key is None:
+            raise ConfigError(
+                f"--search '{text}' is not a list or a range; write e.g. solver.lr=1e-4,1e-3 or solver.lr=1e-4..1e-2."
+            )
+        return key
+
+    @staticmethod
+    def from_values(path: str, values: Any) -> SearchKey | None:
+        """Return the key of a list of values, or of a range as a text. None if it is neither."""
+        try:
+            if isinstance(values, list):
+                return SearchKey(path, tuple(map(_parse_value, values))) if values else None
+            low, high = (float(end) for end in str(values).split(RANGE))
+        except (ValueError, yaml.YAMLError):
+            return None
+        return SearchKey(path, (low, high), is_range=True) if 0 < low < high else None
 
     def describe_edge(self, value: Any) -> str:
         """Say so if the best value is the smallest or the largest of the list: a better one may lie outside."""
@@ -62,39 +73,53 @@ class SearchKey:
         return f"{self.path} {value:g} is at the edge of the grid"
 
 
+SearchKeys = tuple[SearchKey, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings of a method, with one run per seed."""
+
+    method: str
+    values: Mapping[str, Any]
+    runs: tuple[BenchmarkRun, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best trial of a method on the development set, out of `trials`. Without a `score`, no trial has finished."""
+
+    method: str
+    trials: int
+    metric: str
+    score: float | None
+    values: Mapping[str, Any]
+    edges: tuple[str, ...] = ()
+    problem: str = ""  # why there is no score
+
+
 @dataclass(frozen=True)
 class Search:
     """The trials of all methods. `methods` maps each name to the keys that it searches."""
 
     recipe: str
     changes: Mapping[str, Any]
-    methods: Mapping[str, tuple[SearchKey, ...]]
+    methods: Mapping[str, SearchKeys]
     trials: int | None = None
     seeds: int = 1
     seed: int = 0
 
     @property
     def budget(self) -> int:
-        """The number of trials of every method: what was asked for, but no more than the smallest grid has."""
-        grids = [math.prod(len(key.values) for key in keys) for keys in self.methods.values() if not _has_range(keys)]
-        if self.trials is None and len(grids) < len(self.methods):
-            raise ConfigError("--trials is missing; a search over a range needs a number of trials.")
-        budget = min([*grids, *([self.trials] if self.trials is not None else [])])
-        if budget < 1:
-            raise ConfigError(f"--trials is {self.trials}; expected at least 1.")
-        return budget
+        """The number of trials of every method."""
+        try:
+            return count_trials(list(self.methods.values()), self.trials)
+        except ConfigError as error:
+            raise ConfigError(f"--trials: {error}") from None
 
     def settings(self, method: str) -> list[dict[str, Any]]:
         """Return the values of each trial of a method. The same seed gives the same trials."""
-        keys = self.methods[method]
-        rng = np.random.default_rng([self.seed, *(ord(c) for c in "".join(key.path for key in keys))])
-        if not _has_range(keys):
-            grid = list(itertools.product(*(key.values for key in keys)))
-            order = rng.permutation(len(grid)) if self.budget < len(grid) else range(len(grid))
-            chosen = [grid[i] for i in sorted(list(order)[: self.budget])]
-        else:
-            chosen = [tuple(_draw(key, rng) for key in keys) for _ in range(self.budget)]
-        return [dict(zip((key.path for key in keys), values, strict=True)) for values in chosen]
+        return draw_trials(self.methods[method], self.budget, self.seed)
 
     def runs(self, device: str = "auto") -> Iterator[Trial]:
         """Yield every trial of every method, with its runs."""
@@ -110,7 +135,7 @@ class Search:
         for change in (
             {"data": {"dev_share": share}, "device": device, "seed": config.seed + seed},
             {"algorithm": {"type": method}, "baselines": {}},
-            parse_overrides(f"{path}={value}" for path, value in values.items()),
+            nest_settings(values),
         ):
             changes = merge_settings(changes, change)
         label = ", ".join([method, *(f"{path}={value}" for path, value in values.items())])
@@ -118,54 +143,85 @@ class Search:
         return BenchmarkRun(name=run_name(trial), config=trial)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Settings of a method, with one run per seed."""
+def count_trials(methods: Sequence[SearchKeys], requested: int | None) -> int:
+    """Return the number of trials of every method: what is requested, but no more than the smallest grid has."""
+    grids = [math.prod(len(key.values) for key in keys) for keys in methods if not _has_range(keys)]
+    if requested is None and len(grids) < len(methods):
+        raise ConfigError("the number of trials is missing; a search over a range needs one.")
+    budget = min([*grids, *([requested] if requested is not None else [])])
+    if budget < 1:
+        raise ConfigError(f"the number of trials is {requested}; expected at least 1.")
+    return budget
 
-    method: str
-    values: Mapping[str, Any]
-    runs: tuple[BenchmarkRun, ...]
+
+def draw_trials(keys: SearchKeys, budget: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Draw the values of `budget` trials: all combinations, some of them, or points in ranges."""
+    rng = np.random.default_rng([seed, *(ord(c) for c in "".join(key.path for key in keys))])
+    if not _has_range(keys):
+        grid = list(itertools.product(*(key.values for key in keys)))
+        order = rng.permutation(len(grid)) if budget < len(grid) else range(len(grid))
+        chosen = [grid[i] for i in sorted(list(order)[:budget])]
+    else:
+        chosen = [tuple(_draw(key, rng) for key in keys) for _ in range(budget)]
+    return [dict(zip((key.path for key in keys), values, strict=True)) for values in chosen]
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The best trial of a method on the development set, out of `trials`."""
-
-    method: str
-    trials: int
-    metric: str
-    score: float
-    values: Mapping[str, Any]
-    edges: tuple[str, ...]
+def nest_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn `solver.lr` → value into nested settings of a recipe."""
+    return parse_overrides(f"{path}={value}" for path, value in values.items())
 
 
 def choose(search: Search, trials: Sequence[Trial], store: RunStore) -> list[Choice]:
-    """Return the best settings of every method. Failed runs count as worse than all others."""
+    """Return the best settings of every method."""
     choices = []
     for method, keys in search.methods.items():
-        scored = [(_dev_score(trial, store), trial) for trial in trials if trial.method == method]
-        finished = [(score, trial) for score, trial in scored if score is not None]
-        if not finished:
-            reason = next(filter(None, (store.failure(run.name) for _, t in scored for run in t.runs)), "not run")
-            raise ConfigError(f"tune: no trial of {method} has a score on the development set: {reason}")
-        metric = finished[0][0][0]
-        sign = -1 if metric in LOWER_IS_BETTER else 1
-        (_, score), best = max(finished, key=lambda pair: sign * pair[0][1])
-        edges = tuple(edge for key in keys if (edge := key.describe_edge(best.values[key.path])))
-        choices.append(Choice(method, len(scored), metric, score, dict(best.values), edges))
+        choice = choose_trial(method, [t for t in trials if t.method == method], keys, store)
+        if choice.score is None:
+            raise ConfigError(f"tune: no trial of {method} has a score on the development set: {choice.problem}")
+        choices.append(choice)
     return choices
 
 
-def _dev_score(trial: Trial, store: RunStore) -> tuple[str, float] | None:
-    """Return the metric that picks the best round, and its mean over seeds; None if a run failed."""
-    scores, metric = [], ""
-    for run in trial.runs:
-        best = (store.summary(run.name) or {}).get("dev_best")
-        if not best or not math.isfinite(best["dev"][best["by"]]):
-            return None
-        metric = best["by"]
-        scores.append(best["dev"][metric])
-    return metric, fmean(scores)
+def choose_trial(
+    method: str, trials: Sequence[Trial], keys: SearchKeys, store: RunStore, metric: MetricSpec = DEV_BEST
+) -> Choice:
+    """Return the best of the trials. Failed trials are worse than all others."""
+    scored = [(_mean_dev_score(trial, store, metric), trial) for trial in trials]
+    finished = [(score, trial) for score, trial in scored if score is not None]
+    if not finished:
+        reason = next(filter(None, (store.failure(run.name) for t in trials for run in t.runs)), "not run")
+        return Choice(method, len(trials), metric.metric or "", None, dict(trials[0].values), problem=reason)
+    name = finished[0][0][0]
+    sign = -1 if name in LOWER_IS_BETTER else 1
+    (_, score), best = max(finished, key=lambda pair: sign * pair[0][1])
+    edges = tuple(edge for key in keys if (edge := key.describe_edge(best.values[key.path])))
+    return Choice(method, len(trials), name, score, dict(best.values), edges)
+
+
+def _mean_dev_score(trial: Trial, store: RunStore, metric: MetricSpec) -> tuple[str, float] | None:
+    """Return the name of the metric and its mean over seeds; None if a run failed."""
+    scores = [read_dev_score(store.summary(run.name), store.run_folder(run.name), metric) for run in trial.runs]
+    finished = [score for score in scores if score is not None and math.isfinite(score[1])]
+    if len(finished) < len(scores):
+        return None
+    return finished[0][0], fmean(score for _, score in finished)
+
+
+def read_dev_score(summary: dict[str, Any] | None, folder: Path, metric: MetricSpec) -> tuple[str, float] | None:
+    """Read a metric on the development set, and its name.
+
+    `dev-best` is the best round, by the metric that picks it. Numbers of clients (`local`, `worst`, `spread`, `shared`) are
+    chosen by the mean over clients, each on the rows that were held out from it. All others are after the last round.
+    """
+    if summary is None:
+        return None
+    if metric.kind == "dev-best":
+        best = summary.get("dev_best")
+        return (best["by"], best["dev"][best["by"]]) if best else None
+    name = str(summary["headline"]) if metric.metric == PRIMARY_METRIC else metric.metric
+    who = "clients" if metric.kind in CLIENT_KINDS else "server"
+    values = [r["value"] for r in read_metrics(folder).rows if (r["who"], r["split"], r["name"]) == (who, "dev", name)]
+    return (name or "", float(values[-1])) if values else None
 
 
 def render_choices(choices: Sequence[Choice]) -> str:
@@ -213,6 +269,15 @@ def parse_methods(methods: Sequence[str], searches: Sequence[str], default: str)
     if missing := [name for name, of_method in keys.items() if not of_method]:
         raise ConfigError(f"--search is missing for {', '.join(missing)}; write e.g. --search solver.lr=1e-4,1e-3.")
     return {name: tuple(of_method) for name, of_method in keys.items()}
+
+
+def _parse_value(value: Any) -> Any:
+    """Read 5e-5 as a number, which YAML reads as a text."""
+    parsed = yaml.safe_load(value) if isinstance(value, str) else value
+    try:
+        return float(parsed) if isinstance(parsed, str) else parsed
+    except ValueError:
+        return parsed
 
 
 def _has_range(keys: Sequence[SearchKey]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,6 +13,8 @@ from motet.cli.app import RESULTS, Device, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
+    from motet.benchmark.cells import BenchmarkRun
+    from motet.benchmark.run_store import RunStore
 
 SuiteName = Annotated[
     str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
@@ -62,22 +64,29 @@ def bench(
         _run_worker(load_benchmark(folder, request, suite_copy_name(worker_of)), worker_of, jobs or 1)
         return
     benchmark = load_benchmark(folder) if resume else open_benchmark(request, folder)
-    if resume:
-        benchmark.store.clear_failures(benchmark.runs)
-    if refresh and not dry_run:
-        outdated = benchmark.store.remove_outdated(benchmark.runs)
-        typer.echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
     tables_only = dry_run and into is not None
+    options = PhaseOptions(jobs=jobs, dry_run=dry_run, retry=resume, refresh=refresh)
     if not tables_only:
         try:
-            _run_all(benchmark, jobs, dry_run)
+            _run_phase(benchmark, benchmark.trial_runs, "search", options)
+            benchmark = benchmark.reopen()
+            _run_phase(benchmark, benchmark.runs, "", options)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
     if tables_only or not dry_run:
         _print_results(benchmark, into)
 
 
-def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
+class PhaseOptions(NamedTuple):
+    """How the runs of a phase are executed: first those of the search for settings, then those of the tables."""
+
+    jobs: int | None
+    dry_run: bool
+    retry: bool
+    refresh: bool
+
+
+def _run_phase(benchmark: Benchmark, runs: dict[str, BenchmarkRun], name: str, options: PhaseOptions) -> None:
     from rich.console import Console
 
     from motet.benchmark.scheduler import BenchmarkWorkers, run_benchmark, split_resources
@@ -85,10 +94,14 @@ def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
     from motet.benchmark.time_estimate import estimate_time
     from motet.report.benchmark_progress import create_benchmark_progress, format_duration
 
-    store, runs, device = benchmark.store, benchmark.runs, benchmark.request.device
+    store, device, jobs, dry_run = benchmark.store, benchmark.request.device, options.jobs, options.dry_run
+    _clear_old_runs(store, runs, options)
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
-    counts = f"{len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(pending)} done"
-    typer.echo(f"{benchmark.title}: {counts}.")
+    if not runs or (name and not pending):
+        return
+    cells = f"{len(benchmark.searches)} searches" if name else f"{len(benchmark.cells)} cells"
+    counts = f"{cells}, {len(runs)} runs, {len(runs) - len(pending)} done"
+    typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {counts}.")
     if not pending:
         return
     worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
@@ -97,7 +110,7 @@ def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
             jobs = min(jobs, len(pending))
             split_resources(device, jobs)
             workers.start(jobs)
-        estimate = estimate_time(pending, resources, jobs, benchmark.metrics)
+        estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
         parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
         duration = format_duration(estimate.seconds_left(pending))
         typer.echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
@@ -107,6 +120,14 @@ def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
             run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
 
 
+def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: PhaseOptions) -> None:
+    """Let failed runs be retried, and runs of other versions be run anew."""
+    if options.retry:
+        store.clear_failures(runs)
+    if options.refresh and not options.dry_run and (outdated := store.remove_outdated(runs)):
+        typer.echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
+
+
 def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
@@ -114,7 +135,10 @@ def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from motet.report.benchmark_progress import BenchmarkLineProgress
 
     split_resources(benchmark.request.device, jobs)
-    run_worker(benchmark.runs, benchmark.store, BenchmarkLineProgress(Console()), parent)
+    trials = benchmark.trial_runs
+    is_search_done = all(benchmark.store.is_settled(name) for name in trials)
+    # Which runs the tables need is known after the search.
+    run_worker(benchmark.runs if is_search_done else trials, benchmark.store, BenchmarkLineProgress(Console()), parent)
 
 
 def _print_results(benchmark: Benchmark, into: Path | None) -> None:

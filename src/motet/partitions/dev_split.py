@@ -28,9 +28,11 @@ def hold_out_dev(partition: Partition, share: float, seed: Seed) -> Partition:
     dev = np.sort(candidates[: max(1, round(share * len(first_occurrence)))])
     is_kept = ~np.isin(train.rows, dev)
     offsets = np.concatenate([[0], np.cumsum(is_kept)])[train.offsets]
+    held_out_offsets = (train.offsets - offsets)[:: train.phases]
     return replace(
         partition,
         train=ClientRows(train.rows[is_kept], offsets, train.phases),
+        local_dev=ClientRows(train.rows[~is_kept], held_out_offsets),
         recipe={**partition.recipe, "dev_share": share},
         dev=dev,
     )

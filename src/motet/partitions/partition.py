@@ -130,6 +130,7 @@ class Partition:
     rounds_per_phase: int = 0  # 0: the clients' data do not change over time
     trait: Trait | None = None  # the trait that differs between clients, if it is not a column of the corpus
     dev: np.ndarray | None = None  # training rows held out to select the best round
+    local_dev: ClientRows | None = None  # the same rows by the client that they were held out from
 
     def __len__(self) -> int:
         """Return the number of clients."""

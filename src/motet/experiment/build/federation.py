@@ -24,6 +24,8 @@ from motet.learning.modules.model import Model
 from motet.partitions.partition import ClientRows, Partition
 from motet.tasks.task import Task
 
+LOCAL_DEV = "local_dev"  # the split with the rows of the development set that were held out from the client
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClientGroup:
@@ -47,6 +49,7 @@ class ClientGroup:
     inspection: CorpusInspection | None = None  # None: the corpus was built in memory
     public_rows: np.ndarray | None = None
     dev_rows: np.ndarray | None = None
+    local_dev: ClientRows | None = None  # the rows of the development set by client
     backdoor_rows: np.ndarray | None = None  # test texts with the trigger of an attack
 
     @cached_property
@@ -74,6 +77,8 @@ class ClientGroup:
             name: Examples(self.features, shares.in_phase(index, phase))
             for name, shares in (("train", self.train), ("test", self.test))
         }
+        if self.local_dev is not None:
+            own[LOCAL_DEV] = Examples(self.features, self.local_dev[index])
         return Participant(
             task=self.task,
             model=self.model,

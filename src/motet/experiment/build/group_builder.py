@@ -18,13 +18,14 @@ from motet.tasks.task import Task
 
 
 class RowSplits(NamedTuple):
-    """The rows of each split; `public` and `dev` are optional."""
+    """The rows of each split; `public`, `dev` and `local_dev` (the rows of `dev` by client) are optional."""
 
     train: ClientRows
     test: ClientRows
     global_test: np.ndarray
     public: np.ndarray | None
     dev: np.ndarray | None
+    local_dev: ClientRows | None
 
 
 def build_group(
@@ -57,6 +58,7 @@ def build_group(
         inspection=inspection,
         public_rows=splits.public,
         dev_rows=splits.dev,
+        local_dev=splits.local_dev,
     )
 
 
@@ -74,6 +76,7 @@ def _split_rows(corpus: Corpus, features: Features, partition: Partition) -> Row
         global_test=rows_for_examples(global_test, first),
         public=None if partition.public is None else rows_for_examples(partition.public, first),
         dev=None if partition.dev is None else rows_for_examples(partition.dev, first),
+        local_dev=None if partition.local_dev is None else partition.local_dev.expand(first),
     )
 
 
@@ -83,17 +86,19 @@ def _regroup(features: Features, splits: RowSplits, digest: str, max_tokens: int
     if not isinstance(ids, Ragged):
         raise TypeError(f"input_ids is a {type(ids).__name__}; expected ragged rows, as texts of a language model are.")
     public, dev = (rows if rows is not None else np.zeros(0, np.int64) for rows in (splits.public, splits.dev))
-    shares = (splits.train, splits.test, ClientRows.from_lists([public]), ClientRows.from_lists([dev]))
+    local_dev = splits.local_dev or ClientRows.from_lists([])
+    shares = (splits.train, splits.test, ClientRows.from_lists([public]), ClientRows.from_lists([dev]), local_dev)
     sequences, offsets = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
     labels = Ragged(sequences.values, sequences.offsets, -100)
     rows = np.arange(offsets[-1])
-    # offsets[i] is the first row of piece i; the pieces of train, test, public and dev follow each other.
-    test_start, public_start, dev_start = np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
+    # offsets[i] is the first row of piece i; the pieces of train, test, public, dev and local dev follow each other.
+    test_start, public_start, dev_start, local_start = np.cumsum([len(s.offsets) - 1 for s in shares[:4]])
     columns = {"input_ids": sequences, "labels": labels}
     return Features(f"{features.key}-{digest}", columns, raw_columns=features.raw_columns), RowSplits(
         train=ClientRows(rows, offsets[: test_start + 1], splits.train.phases),
         test=ClientRows(rows, offsets[test_start : public_start + 1], splits.test.phases),
         global_test=rows[offsets[test_start] : offsets[public_start]],
         public=None if splits.public is None else rows[offsets[public_start] : offsets[dev_start]],
-        dev=None if splits.dev is None else rows[offsets[dev_start] :],
+        dev=None if splits.dev is None else rows[offsets[dev_start] : offsets[local_start]],
+        local_dev=None if splits.local_dev is None else ClientRows(rows, offsets[local_start:]),
     )

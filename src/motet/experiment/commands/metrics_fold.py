@@ -14,7 +14,7 @@ from motet.experiment.loop.scores import INITIAL_SPLIT
 MAX_POINTS = 400  # of a curve; more cannot be seen
 # Rows with other splits are an algorithm's notes.
 EVALUATION_SPLITS = ("global", "test", "common", "dev", INITIAL_SPLIT)
-CLIENT_MEAN_SPLIT = "test, mean over clients"
+CLIENT_MEAN = ", mean over clients"
 EPSILON_CURVE = "ε spent"
 
 Curves = dict[str, list[list[float]]]
@@ -69,7 +69,7 @@ def find_first_metric(rows: Iterable[Row]) -> str | None:
 
 
 def _curve_name(row: Row) -> str:
-    split = CLIENT_MEAN_SPLIT if row["who"] == "clients" else row["split"]
+    split = f"{row['split']}{CLIENT_MEAN}" if row["who"] == "clients" else row["split"]
     if split in ("global", INITIAL_SPLIT):
         return str(row["name"])
     return EPSILON_CURVE if row["name"] == "epsilon" else f"{row['name']} on {split}"

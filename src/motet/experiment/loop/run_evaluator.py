@@ -8,7 +8,7 @@ import numpy as np
 
 from motet.core.errors import RunError
 from motet.core.script import ClientId, Note
-from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation import LOCAL_DEV, Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.per_client_eval import evaluate_per_client
@@ -91,6 +91,10 @@ class RunEvaluator:
             example_scores={c: r.example_scores.numpy() for c, r in reports.items() if len(r.example_scores)},
             confusions={c: r.confusion for c, r in reports.items() if r.confusion is not None},
         )
+
+    def evaluate_local_dev(self) -> ClientResults:
+        """Evaluate each client's model on the rows of the development set that were held out from that client."""
+        return self._evaluate_clients(LOCAL_DEV)
 
     def _evaluate_clients(self, split: str) -> ClientResults:
         """Collect the metrics of each client's model or, under a secure sum, their mean."""

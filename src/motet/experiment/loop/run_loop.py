@@ -169,6 +169,11 @@ class FederatedRun:
     def _is_evaluation_due(self) -> bool:
         return self.rounds > 0 and (self.rounds % self.plan.evaluation.every == 0 or self.engine.is_finished)
 
+    @property
+    def _evaluates_clients(self) -> bool:
+        """True if every evaluation includes the clients' own rows."""
+        return self.plan.evaluation.local or self.plan.has_personal_models
+
     def _keep_best_round(self) -> None:
         """Keep the model of this round, if it is the best so far on the development set."""
         if self.plan.evaluation.keep == "best" and self._is_best_dev_round:
@@ -204,6 +209,8 @@ class FederatedRun:
         is_due = self._is_evaluation_due
         if is_due and self.plan.has_dev_set:
             self._log("server", "dev", self._evaluate_split("dev").scores)
+            if self._evaluates_clients:
+                self._log("clients", "dev", _mean_over_clients(self.evaluator.evaluate_local_dev()))
             self._keep_best_round()
         is_last = self.is_finished
         scores = self._evaluate_split("global").scores if is_due else {}
@@ -214,7 +221,7 @@ class FederatedRun:
         attack = self.plan.attack
         if is_due and attack is not None and attack.data_change == "trigger":
             self._log("server", "backdoor", self._evaluate_split("backdoor").scores)
-        if is_due and (self.plan.evaluation.local or self.plan.has_personal_models):
+        if is_due and self._evaluates_clients:
             local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
             if self.plan.has_personal_models:
                 scores = local_scores or scores
@@ -227,8 +234,7 @@ class FederatedRun:
 
     def _evaluate_local_tests(self, log: bool) -> dict[str, float]:
         """Return the means over clients of the metrics of their models on their own test sets."""
-        results = self.evaluator.evaluate_clients()
-        means = results.mean or mean_metrics(results.scores.values())
+        means = _mean_over_clients(self.evaluator.evaluate_clients())
         if log:
             self._log("clients", "test", means)
         return means
@@ -358,3 +364,7 @@ def _startup_notes(plan: RunPlan) -> list[str]:
         if wrapper is not None and wrapper.seeded:
             notes.append(f"{name} from the run's seed, so the run is reproducible and protects nobody")
     return [*notes, *plan.federation.notes]
+
+
+def _mean_over_clients(results: ClientResults) -> dict[str, float]:
+    return results.mean or mean_metrics(results.scores.values())
