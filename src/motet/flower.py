@@ -39,15 +39,28 @@ server_app.main()(serve)
 
 
 def create_clients(
-    client_fn: Callable[[Context], Any], nodes: Mapping[str, Mapping[str, Any]], run_config: Mapping[str, Any] = {}
+    app: Callable[[Context], Any] | ClientApp,
+    nodes: Mapping[str, Mapping[str, Any]],
+    run_config: Mapping[str, Any] = {},
+    first_weights: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Call the `client_fn` of a Flower app for each node, and return the clients by name, for `flower_federation`.
+    """Make clients for `flower_federation` from a Flower app, by name.
 
-    `nodes` has the node-config of each, such as {"north": {"partition-id": 0, "num-partitions": 2}}.
+    `app` is a `client_fn`, or a ClientApp with functions for messages (`@app.train()`). The latter does not tell the first
+    weights of its model, so give them as a `state_dict`. `nodes` has the node-config of each client, such as
+    {"north": {"partition-id": 0, "num-partitions": 2}}.
     """
-    return {
-        name: client_fn(
-            Context(run_id=0, node_id=i, node_config=dict(node_config), state=RecordDict(), run_config=dict(run_config))
-        )
-        for i, (name, node_config) in enumerate(nodes.items(), 1)
+    contexts = {
+        name: Context(run_id=0, node_id=i, node_config=dict(config), state=RecordDict(), run_config=dict(run_config))
+        for i, (name, config) in enumerate(nodes.items(), 1)
     }
+    if not isinstance(app, ClientApp):
+        return {name: app(context) for name, context in contexts.items()}
+    if first_weights is None:
+        raise ConfigError(
+            "create_clients: a ClientApp does not tell its first weights; give first_weights, such as Net().state_dict(), "
+            "or give its client_fn in place of the ClientApp."
+        )
+    from motet.learning.flower_message_client import MessageClient  # loads torch, which a ClientApp does not need
+
+    return {name: MessageClient(app, context, first_weights) for name, context in contexts.items()}

@@ -63,6 +63,7 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"confusion", "context"},
     "custom_trainer": {"solver", "jobs", "context", "kept_optimizers"},
     "flower_clients": {"custom_trainer"},
+    "flower_message_client": set(),
 }
 # The same for the sub-packages of experiment.
 EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {

@@ -68,7 +68,7 @@ class FlowerTrainer:
             result = member.client.evaluate(self.arrays, dict(self.evaluate_config))
             loss, examples = _check_result(member.name, "evaluate", result)
             numbers = {k: float(v) for k, v in result[2].items() if isinstance(v, int | float | np.number)}
-            scores.append({"loss": float(loss), **numbers})
+            scores.append(numbers if loss is None else {"loss": float(loss), **numbers})
             weights.append(examples)
         names = [name for name in scores[0] if all(name in score for score in scores)]
         total = max(1, sum(weights))

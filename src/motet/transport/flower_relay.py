@@ -72,6 +72,6 @@ class GridPost:
     def _read(self, reply: Message) -> VisitReply:
         message_id = reply.metadata.reply_to_message_id
         if reply.has_error():
-            return VisitReply(message_id, f"its ClientApp failed: {reply.error.reason}", is_lost=True)
+            return VisitReply(message_id, f"it did not answer: {reply.error.reason}", is_lost=True)
         fields, messages = unpack_visit(reply.content)
         return VisitReply(message_id, str(fields.get("error", "")), fields.get("lost") is not False, messages)
