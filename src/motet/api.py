@@ -16,6 +16,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.data_frames import load_table
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.datasets.python_errors import explain_in_python
 from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
@@ -48,10 +49,11 @@ def load(data: Any = None, *, path: str | Path | None = None, seed: int = 42, **
     raises an error, unless `accept` names it: accept=("leak",).
     """
     name = data if isinstance(data, str) else options.pop("name", None)
-    config = DataConfig(name=name, path=None if path is None else str(path), **options)
     is_table = data is not None and not isinstance(data, str)
-    corpus = load_table(data, config, Seed(seed)) if is_table else load_corpus(config, Seed(seed))
-    check_corpus(corpus, config)
+    with explain_in_python():
+        config = instantiate(DataConfig, {"name": name, "path": None if path is None else str(path), **options}, "load")
+        corpus = load_table(data, config, Seed(seed)) if is_table else load_corpus(config, Seed(seed))
+        check_corpus(corpus, config)
     return corpus
 
 

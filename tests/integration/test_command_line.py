@@ -82,6 +82,8 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
+        (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes."),
+        (["run", "quickstrat.yaml"], "check the path. Did you mean 'quickstart'?"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
         (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),
         (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' matches nothing in this model"),
@@ -111,7 +113,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         (["run", *TOY, "device=tpu:0"], "device"),
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
         (["run", *TOY, "secure.type=secret"], "secure.type: there is no 'secret'"),
-        (["list", "animals"], "there is no 'animals'; there is algorithms"),
+        (["list", "animals"], "there is no 'animals'; there is"),
         (["resume", "empty"], "is not a run: it has no config.yaml"),
         (["export", "empty", "--to", "x"], "is not a run"),
         (["sing"], "No such command 'sing'"),

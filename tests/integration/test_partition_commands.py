@@ -88,7 +88,7 @@ def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, n
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("make", "toy-classification", "--strategy", "labels"), "there is no 'labels'; there is uniform, label"),
+        (("make", "toy-classification", "--strategy", "labels"), "there is no 'labels'. Did you mean 'label'?"),
         (("make", "toy-classification", "--alpha", "0"), "partition.alpha is 0.0; it must be above 0"),
         (
             ("make", "toy-classification", "--strategy", "uniform", "--alpha", "1"),

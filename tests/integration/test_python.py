@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import operator
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,11 @@ def test_everything_that_a_recipe_says_can_be_said_in_python(tmp_path: Path) -> 
     [
         ({"algorithm": "fedagv"}, "Did you mean 'fedavg'"),
         ({"algorithm": "fedavg", "model": "tiny"}, "'model' belongs to the federation"),
+        (
+            {"algorithm": "fedavg", "learning_rate": 1},
+            r"unknown argument 'learning_rate'. Did you mean solver={'lr': …}",
+        ),
+        ({"algorithm": "fedavg", "num_clients": 1}, r"'num_clients'. It belongs to the federation"),
         ({"algorithm": "fedavg", "transport": "grpc"}, "a federation in memory is simulated in this process"),
         ({"algorithm": "fedavg", "track": ["tensorboard"]}, "track needs a folder"),
         ({"algorithm": "fedavg", "resume": True}, "resume needs a folder"),
@@ -244,6 +251,31 @@ def test_mistakes_in_python_are_explained(options: dict[str, Any], message: str)
     clients = motet.federation(motet.load("toy-classification", limit=40, test_limit=20), model="tiny", clients=2)
     with pytest.raises(MotetError, match=message):
         motet.run(clients, options.pop("algorithm"), rounds=1, **options)
+
+
+@pytest.mark.parametrize("maker", ["pandas.DataFrame", "polars.DataFrame", "datasets.Dataset.from_dict"])
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"body": ["a"], "topic": ["b"]}, {}, "its columns are body, topic.* for example text=…, label=…"),
+        ({"body": ["a"], "label": ["b"]}, {"text": "boody"}, "text names column 'boody'; it has body, label.* 'body'"),
+        ({"text": [f"t{k}" for k in range(80)], "label": [f"l{k}" for k in range(80)]}, {}, r"accept=\['labels'\]"),
+        ({"text": ["a"], "label": ["b"]}, {"txt": "text"}, "load: unknown option 'txt'.*Did you mean 'text'"),
+    ],
+)
+def test_errors_about_a_table_speak_of_the_table(
+    columns: dict[str, Any], options: dict[str, str], message: str, maker: str
+) -> None:
+    package, _, path = maker.partition(".")
+    make = operator.attrgetter(path)(pytest.importorskip(package))
+    with pytest.raises(MotetError, match=message) as error:
+        motet.load(make(columns), **options)
+    assert not re.search(r"parquet|arrow|data\.|/tmp", str(error.value)), str(error.value)
+
+
+def test_a_table_that_arrow_cannot_hold_is_explained() -> None:
+    with pytest.raises(MotetError, match=r"the DataFrame cannot be converted to Arrow .*values of one type"):
+        motet.load(pytest.importorskip("pandas").DataFrame({"text": ["a", 1], "label": ["x", "y"]}))
 
 
 def test_results_are_frames_and_figures() -> None:

@@ -19,8 +19,10 @@ from motet.cli import app
 from motet.codecs import CODECS
 from motet.core.install_hint import install_command
 from motet.experiment.build.in_process_options import InProcessOptions
+from motet.experiment.commands.recipe_keys import list_keys
 from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
 from motet.experiment.recipe.config_parsing import list_parameters
+from motet.experiment.recipe.key_synonyms import SYNONYMS
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.solver import Solver
 from motet.optim import SERVER_OPTIMIZERS
@@ -133,6 +135,12 @@ def test_advised_keys_exist() -> None:
         if section in sections and name not in ("X",) and f"{section}.{name}" not in KEYS
     ]
     assert wrong == []
+
+
+def test_names_of_other_frameworks_lead_to_keys_that_exist() -> None:
+    keys = {*KEYS, *list_keys()}
+    assert [key for key in SYNONYMS.values() if key not in keys] == []
+    assert set(SYNONYMS) & {field.name for field in dataclasses.fields(RunConfig)} == set()
 
 
 def test_advised_commands_and_options_exist() -> None:

@@ -137,7 +137,7 @@ def test_hub_dataset_is_read_from_a_folder(tmp_path: Path) -> None:
     assert (corpus.num_train, len(corpus), corpus.task) == (3, 4, "classification")
     with pytest.raises(
         DataError,
-        match=r"hub:train: its columns are sentence, kind; expected some of text, .* data.text=… data.label=…",
+        match=r"hub:train: its columns are sentence, kind; expected those of a task, .* data.text=… data.label=…",
     ):
         load_corpus(DataConfig(name=str(tmp_path / "hub")), Seed(0))
 

@@ -48,6 +48,15 @@ def test_the_same_rows_have_the_same_split_in_every_format(name: str, resplit: b
     assert contents(load(first, resplit=resplit)) == contents(load(second, resplit=resplit))
 
 
+def test_the_fingerprint_depends_on_the_rows_alone(tmp_path: Path) -> None:
+    """Runs on the same rows in other files can be compared example by example."""
+    names = ("a.csv", "b.jsonl", "c.parquet")
+    assert len({load(write_rows(tmp_path / name)).fingerprint for name in names}) == 1
+    other = tmp_path / "d.csv"
+    other.write_text((tmp_path / "a.csv").read_text().replace("number 5,", "number five,", 1))
+    assert load(other).fingerprint != load(tmp_path / "a.csv").fingerprint
+
+
 def test_a_store_is_split_again_like_the_file_that_it_was_built_from(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.csv")
     write_store(load(path), tmp_path / "rows.h5")

@@ -116,12 +116,12 @@ def list_command(
         str | None,
         typer.Argument(
             metavar="KIND",
-            help="algorithms, tasks, datasets, models, partitions, codecs, transports, trackers, recipes or suites.",
+            help="algorithms, tasks, datasets, models, partitions, codecs, transports, trackers, recipes, keys or suites.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the algorithms, datasets, models, recipes and so on that you can use, with short descriptions."""
+    """List the algorithms, datasets, models, recipe keys and so on that you can use, with short descriptions."""
     from motet.experiment.commands.listings import list_entries, list_tables
 
     if kind is None:

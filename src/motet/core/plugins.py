@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from motet.core.errors import ConfigError, first_line
-from motet.core.suggestions import did_you_mean
+from motet.core.suggestions import name_choices
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class Registry:
             return self.builtin[name]
         points = self._entry_points().get(name)
         if points is None:
-            raise ConfigError(
-                f"{path}: there is no '{name}'; there is {', '.join(self)}.{did_you_mean(str(name), self)}"
-            )
+            see = f"motet list {self.group.removeprefix('motet.')}"
+            raise ConfigError(f"{path}: there is no '{name}'{name_choices(str(name), self, see=see)}")
         if len(points) > 1:
             packages = " and ".join(sorted(_package(point) for point in points))
             raise ConfigError(f"{path}: '{name}' is offered by several packages ({packages}); uninstall all but one.")

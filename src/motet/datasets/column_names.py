@@ -57,8 +57,8 @@ def check_any_column(file: DataFile, names: Sequence[str], header: Sequence[str]
     shown = ", ".join(header[:20]) + (", …" if len(header) > 20 else "")
     numbers = "; if there is no header, give their numbers, such as data.text=2" if file.suffix in NUMBERED else ""
     raise DataError(
-        f"{file.name}: its columns are {shown or 'without a name'}; expected some of "
-        f"{', '.join(file.options.column_names)}. Name the columns, for example data.text=… data.label=…{numbers}"
+        f"{file.name}: its columns are {shown or 'without a name'}; expected those of a task, such as text and label "
+        f"(motet list tasks). Name the columns, for example data.text=… data.label=…{numbers}"
     )
 
 

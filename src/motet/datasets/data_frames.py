@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, DataError, first_line
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.datasets.python_errors import explain_in_python
 
-_WRITERS: dict[str, Callable[[Any, Path], Path]] = {
-    "pandas": lambda table, folder: _write_pandas(table, folder / "table.parquet"),
-    "polars": lambda table, folder: _write_polars(table, folder / "table.parquet"),
-    "datasets": lambda table, folder: _write_dataset(table, folder / "dataset"),
+_WRITERS: dict[str, Callable[[Any, Path], Any]] = {
+    "pandas": lambda table, path: table.to_parquet(path.with_suffix(".parquet"), index=False),
+    "polars": lambda table, path: table.write_parquet(path.with_suffix(".parquet")),
+    "datasets": lambda table, path: table.save_to_disk(str(path)),
 }
 
 
@@ -28,22 +29,15 @@ def load_table(table: Any, config: DataConfig, seed: Seed) -> Corpus:
             f"load: the data is a {type(table).__name__}; expected the name of a corpus, a pandas or polars DataFrame, or "
             "a Hugging Face Dataset. To read a file: motet.load(path=…)"
         )
-    with tempfile.TemporaryDirectory(prefix="motet-table-") as folder:
-        path = write(table, Path(folder))
+    kind = type(table).__name__
+    with tempfile.TemporaryDirectory(prefix="motet-table-") as folder, explain_in_python(kind):
+        try:
+            write(table, Path(folder) / kind)
+        except (ValueError, TypeError) as error:  # Arrow's errors are among them
+            raise DataError(
+                f"load: the {kind} cannot be converted to Arrow ({first_line(error)}); give every column a name that is "
+                "text, and values of one type."
+            ) from None
+        (path,) = Path(folder).iterdir()
         corpus = load_corpus(replace(config, path=str(path)), seed)
-    return replace(corpus, name=type(table).__name__)
-
-
-def _write_pandas(table: Any, path: Path) -> Path:
-    table.to_parquet(path, index=False)
-    return path
-
-
-def _write_polars(table: Any, path: Path) -> Path:
-    table.write_parquet(path)
-    return path
-
-
-def _write_dataset(table: Any, path: Path) -> Path:
-    table.save_to_disk(str(path))
-    return path
+    return replace(corpus, name=kind)

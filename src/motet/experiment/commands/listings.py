@@ -112,6 +112,12 @@ def _robust() -> Mapping[str, Any]:
     return ROBUST
 
 
+def _keys() -> Mapping[str, Any]:
+    from motet.experiment.commands.recipe_keys import list_keys
+
+    return list_keys()
+
+
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe.recipe_files import list_recipes
 
@@ -138,5 +144,6 @@ TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "robust": _robust,
     "trackers": _trackers,
     "recipes": _recipes,
+    "keys": _keys,
     "suites": _suites,
 }

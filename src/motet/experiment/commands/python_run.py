@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
+from motet.core.suggestions import name_choices
 from motet.core.work import Executor
 from motet.experiment.build.component_builders import (
     build_channel,
@@ -29,6 +31,8 @@ from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.traced_executor import trace_executor
 from motet.experiment.loop.tracking import track_run
+from motet.experiment.recipe.key_synonyms import find_key
+from motet.experiment.recipe.renamed_keys import RENAMED_KEYS
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.report.profiler import span
@@ -37,11 +41,14 @@ from motet.transport.in_process import InProcessTransport
 
 FEDERATION_SECTIONS = ("data", "model", "partition", "task", "groups", "seed")
 OBJECT_SECTIONS = ("solver", "server")
+SECTIONS = tuple(field.name for field in dataclasses.fields(RunConfig) if field.name != "recipe")
 
 
 def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: Mapping[str, Any]) -> RunConfig:
     """Build the configuration of a run from sections of a recipe. The federation has the others."""
     for name in sections:
+        if name not in SECTIONS and name not in RENAMED_KEYS:
+            raise ConfigError(f"run: unknown argument '{name}'{_suggest_argument(name)}")
         if name in FEDERATION_SECTIONS:
             raise ConfigError(f"run: '{name}' belongs to the federation; pass it to motet.federation instead.")
         if name in OBJECT_SECTIONS and not isinstance(algorithm, str | Mapping):
@@ -57,6 +64,18 @@ def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: M
             f"recipe instead: motet.run_recipe(RECIPE, transport='{config.transport.type}')"
         )
     return config
+
+
+def _suggest_argument(name: str) -> str:
+    """Return the end of an error about an unknown argument of `motet.run`."""
+    section, _, option = find_key(name).partition(".")
+    hint = ""
+    if section in FEDERATION_SECTIONS:
+        hint = " It belongs to the federation: motet.federation(…)."
+    elif section:
+        hint = f" Did you mean {section}={{'{option}': …}}?" if option else f" Did you mean {section}=…?"
+    choices = [each for each in SECTIONS if each not in FEDERATION_SECTIONS]
+    return name_choices(name, choices, verb="it takes", see="help(motet.run)", hint=hint)
 
 
 def build_run_components(

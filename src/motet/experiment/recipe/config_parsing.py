@@ -9,9 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from motet.core.errors import ConfigError
-from motet.core.suggestions import did_you_mean
+from motet.core.suggestions import did_you_mean, name_choices
+from motet.experiment.recipe.key_synonyms import suggest_option
 
 T = TypeVar("T")
+# Sections whose options `motet list keys` shows.
+RECIPE_SECTIONS = ("data", "model", "solver", "cohort", "evaluation", "checkpoint", "wait_policy", "network")
 
 
 def list_parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -49,9 +52,10 @@ def convert_options(
         raise ConfigError(f"{path} is {options!r}; expected options, such as {path}.{example}={options}.")
     for name in options:
         if name not in parameters:
-            known = ", ".join(parameters) or "no options"
-            hint = did_you_mean(name, [*parameters, "type"])
-            raise ConfigError(f"{path or 'recipe'}: unknown option '{name}'; it takes {known}.{hint}")
+            see = "motet list keys" if path in ("", *RECIPE_SECTIONS) else ""
+            hint = suggest_option(str(name), [*parameters, "type"])
+            choices = name_choices(str(name), parameters, verb="it takes", see=see, hint=hint)
+            raise ConfigError(f"{path or 'recipe'}: unknown option '{name}'{choices}")
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     converted = {
         name: convert_value(value, hints.get(name, Any), f"{path}.{name}".lstrip("."))
@@ -66,7 +70,7 @@ def convert_options(
 def look_up(table: Mapping[str, T], name: Any, path: str) -> T:
     """Return `table[name]`. `path` is the recipe key that holds the name, for the error message."""
     if name not in table:
-        raise ConfigError(f"{path}: there is no '{name}'; there is {', '.join(table)}.{did_you_mean(str(name), table)}")
+        raise ConfigError(f"{path}: there is no '{name}'{name_choices(str(name), table)}")
     return table[name]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.core.suggestions import did_you_mean
+from motet.core.suggestions import did_you_mean, name_choices
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
@@ -114,17 +114,23 @@ def _read_recipe(name: str) -> tuple[str, str]:
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             raise ConfigError(
-                f"there is no recipe file '{name}'; "
-                f"give the path of a YAML file, or one of {', '.join(list_recipes())}."
+                f"there is no recipe file '{name}'; check the path.{_suggest_recipe(path)} "
+                "The shipped recipes: motet list recipes"
             )
         return path.stem, path.read_text("utf-8")
     known = list_recipes()
     if name not in known:
         raise ConfigError(
-            f"there is no recipe '{name}'; there is {', '.join(known)}, or give a .yaml file."
-            f"{did_you_mean(name, known)}"
+            f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}. Your own recipe is a "
+            ".yaml file."
         )
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
+
+
+def _suggest_recipe(path: Path) -> str:
+    """Suggest a file of the same folder, or a shipped recipe."""
+    files = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    return did_you_mean(str(path), files) or did_you_mean(path.stem, list_recipes())
 
 
 def _parse_recipe(text: str, label: str) -> dict[str, Any]:
