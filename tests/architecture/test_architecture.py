@@ -74,8 +74,8 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
     "commands": {"recipe", "build", "loop", "deploy"},
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
-# BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
+# BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
+PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler", "Formatter"}
 CONTRACTS = {
     "Program",
     "Algorithm",

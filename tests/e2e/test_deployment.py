@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,13 +88,20 @@ def assert_same_model(first: Path, second: Path) -> None:
     assert all(first_model[name].equal(second_model[name]) for name in second_model)
 
 
-def test_a_killed_server_resumes_the_run_with_the_same_result(motet: Processes, tmp_path: Path) -> None:
+def test_a_stopped_or_killed_server_resumes_the_run_with_the_same_result(motet: Processes, tmp_path: Path) -> None:
     run, port = tmp_path / "run", find_free_port()
     serve = ["serve", "toy-classification", *SETTINGS, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
     names = [argument for k in range(4) for argument in ("--name", f"client-{k}")]
     join = ["join", "--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", *SETTINGS, *names]
     server, clients = motet(*serve), motet(*join, "--state-dir", str(tmp_path))
     wait_until(lambda: count_rounds(run) >= 1, server, clients)
+    server.send_signal(signal.SIGTERM)  # as systemd and Kubernetes stop it
+    output, _ = server.communicate(timeout=120)
+    assert server.returncode == 130, output
+    assert f"Finished work is saved. Continue with: motet serve {run}/config.yaml --resume --out {run}" in output
+    assert read_status(str(run))["state"] == "stopped"
+    server = motet(*serve, "--auto-resume")
+    wait_until(lambda: count_rounds(run) >= 2, server, clients)
     kill(server)
     assert count_rounds(run) < 5
     wait_for_success(motet(*serve, "--resume"), clients)

@@ -36,7 +36,8 @@ def start_printed_commands(output: str) -> MotetProcess:
     """Type what `motet init` printed at its end: a change of folder, and a command that runs until the run is over."""
     change, command = (shlex.split(line) for line in output.splitlines()[-2:])
     assert (change[0], command[0]) == ("cd", "motet")
-    return MotetProcess(*command[1:], folder=Path(change[1]), errors_to_output=True)
+    environment = {"MOTET_LOG_FORMAT": "json"}
+    return MotetProcess(*command[1:], folder=Path(change[1]), environment=environment, errors_to_output=True)
 
 
 def wait_for_all(processes: list[MotetProcess]) -> list[str]:
@@ -76,9 +77,21 @@ def test_the_printed_commands_start_a_federation_under_tls_and_secure_sums(tmp_p
     assert (summary["rounds"], summary["clients"], summary["lost"]) == (2, 3, [])
     assert all("secagg over at least 3 clients" in log for log in logs[1:])
     check_secrets(tmp_path, dict(zip(outputs, logs, strict=True)))
+    check_json_lines(logs[0])
     again = start_printed_commands(outputs["pilot"])
     assert "The run in runs/pilot is finished" in again.communicate(timeout=60)[0]
     assert again.returncode == 0
+
+
+def check_json_lines(log: str) -> None:
+    """Every line of a server is a JSON object, with fields for rounds, scores and clients."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    complete = [line for line in lines if line["message"].endswith("is complete")]
+    assert [(line["round"], line["rounds"]) for line in complete] == [(1, 2), (2, 2)]
+    assert all(0 <= line["scores"]["accuracy"] <= 1 and line["bytes_up"] > 0 for line in complete)
+    assert {line["client"] for line in lines if line["message"].endswith("is connected")} == set(SILOS)
+    assert (lines[-1]["message"], lines[-1]["folder"]) == ("the run is finished", "runs/pilot")
 
 
 def check_secrets(folder: Path, outputs: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from motet.cli import (
@@ -42,4 +43,5 @@ app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__modul
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # services are stopped like Ctrl-C: with a checkpoint
     app(args=update_options(sys.argv[1:]), prog_name="motet")

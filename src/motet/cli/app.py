@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -65,19 +66,29 @@ def handle_errors(command: Command) -> Command:
             command(*args, **options)
         except KeyboardInterrupt as interrupt:
             hint = f" Finished work is saved. Continue with: {interrupt}" if str(interrupt) else ""
-            typer.echo(f"Interrupted.{hint}", err=True)
+            _print_error(f"Interrupted.{hint}")
             sys.exit(130)
         except MotetError as error:
-            typer.echo(f"motet: {error}", err=True)
+            _print_error(f"motet: {error}")
             sys.exit(2 if isinstance(error, ConfigError) else 1)
         except Exception as error:
             message = _explain_file_error(error)
             if message is None:
                 raise  # a bug: show the traceback
-            typer.echo(f"motet: {message} Check permissions and disk space, or use another folder (--out).", err=True)
+            _print_error(f"motet: {message} Check permissions and disk space, or use another folder (--out).")
             sys.exit(1)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _print_error(text: str) -> None:
+    """Print why a command ended: to stderr or, if the log is JSON, as its last line."""
+    from motet.report.json_log import is_json_log
+
+    if is_json_log():
+        logging.getLogger("motet.cli").error("%s", text)
+    else:
+        typer.echo(text, err=True)
 
 
 def _explain_file_error(error: Exception) -> str | None:

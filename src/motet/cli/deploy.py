@@ -21,7 +21,8 @@ from motet.cli.app import (
     app,
     handle_errors,
 )
-from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, WithDashboard
+from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, WithDashboard, require_known_token
+from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
 
 if TYPE_CHECKING:
     from motet.experiment.recipe.run_config import RunConfig
@@ -32,6 +33,7 @@ Clients = Annotated[int | None, typer.Option(help="Number of clients that join w
 AllowFile = Annotated[Path | None, typer.Option("--allow", help="File with the allowed clients (see: motet allow).")]
 ClientCa = Annotated[Path | None, typer.Option(help="Accept only clients with a certificate from this CA (PEM).")]
 Status = Annotated[str | None, typer.Option(help="Serve a status page at this host:port.")]
+Metrics = Annotated[str | None, typer.Option(help="Serve metrics for Prometheus at this host:port, under /metrics.")]
 AutoResume = Annotated[
     bool,
     typer.Option("--auto-resume", help="Resume the run in --out if there is one, else start it. For services."),
@@ -51,6 +53,7 @@ def serve(
     cert: Cert = None,
     ca: ClientCa = None,
     status: Status = None,
+    metrics: Metrics = None,
     dashboard: WithDashboard = False,
     dashboard_bind: DashboardBind = DEFAULT_BIND,
     dashboard_token: DashboardToken = None,
@@ -58,16 +61,19 @@ def serve(
     resume: Resume = False,
     auto_resume: AutoResume = False,
     trust_remote_code: TrustRemoteCode = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Train a recipe with clients that join over the network."""
+    use_log_format(log_format)
     from motet.experiment.commands.run_folder import create_new_folder, is_finished
     from motet.models.loading_permissions import allow_remote_code
 
-    flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
-    overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags}.items() if v is not None]
+    flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca}
+    pages = {"status": status, "metrics": metrics}
+    overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags, **pages}.items() if v is not None]
     resume = _must_resume(out, resume, auto_resume)
     if auto_resume and out is not None and is_finished(out):
-        typer.echo(f"The run in {out} is finished. To train again, give another --out.")
+        print_line(f"The run in {out} is finished. To train again, give another --out.")
         return
     config = _load_served_config(recipe, [*overrides, *(settings or [])], out if resume else None)
     with allow_remote_code(trust_remote_code):
@@ -101,27 +107,26 @@ def _serve_dashboard(folder: Path, bind: str, token: str | None) -> AbstractCont
     """Serve the dashboard of one run in a thread of this process."""
     from motet.core.errors import MotetError
     from motet.dashboard.http_server import Dashboard, DashboardOptions
+    from motet.report.json_log import is_json_log
 
+    require_known_token(token)
     try:
         dashboard = Dashboard(folder, DashboardOptions(bind=bind, token=token), is_new=True)
     except MotetError:
         with suppress(OSError):  # it has a run that is resumed, or it does not exist yet
             folder.rmdir()
         raise
-    typer.echo(f"dashboard: {dashboard.url}")
+    print_line(f"dashboard: {dashboard.address if is_json_log() else dashboard.url}")
     return dashboard.serve_in_background()
 
 
 def _serve(config: RunConfig, folder: Path, resume: bool) -> None:
-    from rich.console import Console
-
     from motet.cli.runs import print_results
     from motet.experiment.commands.run_folder import resume_command
     from motet.experiment.commands.serve_run import serve_run
-    from motet.report.progress import create_progress
 
     try:
-        finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
+        finished = serve_run(config, folder, resume=resume, log=print_line, callback=create_run_progress())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(resume_command(folder)) from None
     print_results(finished)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,10 @@ from motet.cli.app import (
     read_secret,
     read_state_key,
 )
+from motet.cli.log_format import LogFormat, print_line, use_log_format
 
 if TYPE_CHECKING:
+    from motet.experiment.deploy.join_policy import JoinPolicy
     from motet.experiment.deploy.join_run import ConnectServer
     from motet.experiment.deploy.remote_client import JoinOptions
     from motet.transport.encrypted_files import EncryptionKey
@@ -108,17 +111,23 @@ def join(
     save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
-    from motet.experiment.deploy.join_policy import choose_policy
-
-    join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
+    use_log_format(log_format)
+    join_policy = _choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
     client = _parse_client(name, data, settings, recipe, state_dir, state_key, group, device, precision)
     client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
     flags = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel, "server_key": server_key}
     connect = _make_connector(transport, server, client.names[0], flags)
     secret = _find_token(token, state_dir, client)
     _take_part(client, connect, secret, connect_timeout, quiet=quiet, save=save, trust_remote_code=trust_remote_code)
+
+
+def _choose_policy(file: Path | None, plain_updates: bool, unverified_peers: bool, models: list[str]) -> JoinPolicy:
+    from motet.experiment.deploy.join_policy import choose_policy
+
+    return choose_policy(file, plain_updates, unverified_peers, models)
 
 
 def _parse_client(
@@ -178,7 +187,7 @@ def _take_part(
 
     if save is not None:
         require_empty(save)
-    log = _ignore if quiet else typer.echo
+    log = _ignore if quiet else partial(print_line, client=client.names[0])
     with allow_remote_code(trust_remote_code):
         result = join_run(client, connect, token, connect_timeout, log)
     log(result.reason)
@@ -198,7 +207,7 @@ def _save_models(run_folder: Path | None, to: Path, key: EncryptionKey | None) -
             "ask the operator of the server for the common model, which motet export writes there."
         )
     for name in ("last", "best"):
-        typer.echo(export_joined_model(run_folder, to / name, best=name == "best", state_key=key))
+        print_line(export_joined_model(run_folder, to / name, best=name == "best", state_key=key))
 
 
 def _find_token(source: str, state_dir: Path, client: JoinOptions) -> str:

@@ -26,6 +26,7 @@ from motet.cli.app import (
     read_state_key,
 )
 from motet.cli.fact_table import print_facts, print_inspection, print_warnings
+from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -48,8 +49,10 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Print where the time went; write trace.json (Perfetto) and profile.png.")
     ] = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Train a recipe. Metrics, plots, a checkpoint and the model are saved in a folder."""
+    use_log_format(log_format)
     with _start_profile(profile) as profiler:
         folder = _run_or_resume(recipe, settings, out, resume, transport, trust_remote_code)
     if profiler is not None and folder is not None:
@@ -240,12 +243,9 @@ def _print_profile(profiler: Profiler, folder: Path) -> None:
 
 def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> Path | None:
     """Run a configuration and print its results. Return its folder, or None in a worker process."""
-    from rich.console import Console
-
     from motet.experiment.commands.recipe_runner import run_recipe
     from motet.experiment.commands.run_folder import create_new_folder
     from motet.models.loading_permissions import allow_remote_code
-    from motet.report.progress import create_progress
 
     if config.transport.type == "mpi":
         from motet.experiment.deploy.mpi_launch import run_worker_rank
@@ -255,7 +255,7 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
     folder = out or create_new_folder(config.recipe)
     try:
         with allow_remote_code(trust_remote_code):
-            finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
+            finished = run_recipe(config, folder, resume=resume, callback=create_run_progress())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
     print_results(finished)
@@ -263,17 +263,29 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
 
 
 def print_results(finished: FinishedRun) -> None:
-    """Draw the plots of a finished run, and print its results next to those of its baselines."""
-    from rich.console import Console
-
-    from motet.experiment.commands.model_export import loading_code
+    """Draw the plots of a finished run, and print its results."""
     from motet.experiment.commands.run_figures import draw_figures
-    from motet.experiment.commands.run_summary import describe_metrics
-    from motet.report.console_tables import build_results_table
+    from motet.report.json_log import is_json_log
     from motet.report.profiler import span
 
     with span("draw the plots", "saving"):
         draw_figures(finished)
+    summary, folder = finished.summary, finished.folder
+    if is_json_log():
+        fields = {"rounds": summary["rounds"], "scores": summary["final"], "seconds": summary["seconds"]}
+        print_line("the run is finished", run=summary["recipe"], folder=str(folder), **fields)
+    else:
+        _print_tables(finished)
+
+
+def _print_tables(finished: FinishedRun) -> None:
+    """Print the results of a run next to those of its baselines."""
+    from rich.console import Console
+
+    from motet.experiment.commands.model_export import loading_code
+    from motet.experiment.commands.run_summary import describe_metrics
+    from motet.report.console_tables import build_results_table
+
     summary, folder = finished.summary, finished.folder
     rows = {summary["algorithm"]: summary, **finished.baselines}
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"

@@ -48,7 +48,8 @@ class Dashboard:
         self.listener = _listen(host, port)
         self._server = _create_server(create_app(folder, token))
         name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{self.listener.getsockname()[1]}/" + (f"?token={token}" if token else "")
+        self.address = f"http://{name}:{self.listener.getsockname()[1]}/"
+        self.url = self.address + (f"?token={token}" if token else "")
 
     def serve(self) -> None:
         """Serve until the process is interrupted."""

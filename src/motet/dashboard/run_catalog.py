@@ -7,12 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from motet.benchmark.benchmark_folder import REQUEST_FILE, Benchmark, is_benchmark_folder, load_benchmark
 from motet.core.errors import ConfigError, MotetError
 from motet.dashboard.run_watch import RunWatch
+from motet.experiment.commands.run_folder import is_served
+from motet.report.run_status import read_status
 from motet.transport.folder_lock import LOCK_FILE
 
 MAX_DEPTH = 4  # runs/bench/SUITE/runs/NAME
@@ -74,6 +77,11 @@ class RunCatalog:
                 self._read_at = time.monotonic()
             return self._entries
 
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Return the status of each run, as `motet serve` writes it; of a run without a server, its progress."""
+        runs = [entry for entry in self.entries() if entry["kind"] == "run"]
+        return {entry["id"]: _read_status(self._watches[entry["id"]].folder, entry) for entry in runs}
+
     def run_folder(self, name: str) -> Path:
         """Return the folder of a run or of a baseline, such as "toy-1" or "toy-1/baselines/isolated"."""
         run, _, baseline = name.partition("/baselines/")
@@ -130,6 +138,15 @@ class RunCatalog:
         before, now = self._changed_at.get(file), file.stat().st_mtime_ns if file.exists() else None
         self._changed_at[file] = now
         return before != now
+
+
+def _read_status(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    if is_served(folder):
+        with suppress(MotetError, OSError, ValueError):  # being written, or damaged
+            return read_status(str(folder))
+    scores = {entry.get("metric"): entry.get("score"), "epsilon": entry.get("epsilon")}
+    status = {"rounds": entry.get("rounds"), "done": entry.get("round"), "state": entry["state"]}
+    return {**status, "scores": {name: value for name, value in scores.items() if name and value is not None}}
 
 
 def _describe_benchmark(name: str, benchmark: Benchmark | MotetError, states: dict[Path, str]) -> dict[str, Any]:

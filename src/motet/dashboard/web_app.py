@@ -56,6 +56,7 @@ def create_app(folder: Path, token: str) -> Starlette:
         "/api/runs": pages.list_runs,
         "/api/report": pages.send_report,
         "/api/updates": pages.send_updates,
+        "/metrics": pages.send_metrics,
         "/assets/{version}/{name}": pages.send_asset,
     }
     routes = [Route(path, _explain_errors(handler), methods=["GET"]) for path, handler in handlers.items()]
@@ -116,6 +117,13 @@ class DashboardPages:
             progress = read_progress(folder, config, load_summary(folder) or {}, cursor)
             updates[name] = {**progress, "state": state.name, "reason": state.reason}
         return _json({"runs": updates})
+
+    def send_metrics(self, request: Request) -> Response:
+        """Send the metrics of all runs to Prometheus."""
+        from motet.report.prometheus_metrics import metrics_page
+
+        page = metrics_page(self.catalog.statuses)
+        return Response(page.render(), media_type=page.content_type)
 
     def send_asset(self, request: Request) -> Response:
         """Send a script or the style sheet of the package. Only these names exist."""

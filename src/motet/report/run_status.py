@@ -28,7 +28,8 @@ class RunStatus:
         self, callback: RunCallback, client_status: Callable[[], Mapping[str, Any]], file: Path | None = None
     ) -> None:
         self.callback, self.client_status, self.file = callback, client_status, file
-        self.facts: dict[str, Any] = {"state": "waiting for clients"}
+        self.facts: dict[str, Any] = {"state": "waiting for clients", "rounds_timed": 0, "round_seconds": 0.0}
+        self.round_began: float | None = None
         self.lock, self.file_lock, self.last_write = threading.Lock(), threading.Lock(), 0.0
 
     def snapshot(self) -> dict[str, Any]:
@@ -55,6 +56,7 @@ class RunStatus:
         self.callback.on_run_begin(name, rounds, completed)
 
     def on_round_begin(self, round: int, cohort_size: int) -> None:
+        self.round_began = time.monotonic()
         self._update(True, round=round, cohort=cohort_size, answered=0)
         self.callback.on_round_begin(round, cohort_size)
 
@@ -66,6 +68,10 @@ class RunStatus:
         facts: dict[str, Any] = {"done": round, "bytes_up": traffic.wire_up, "bytes_down": traffic.wire_down}
         if scores:
             facts |= {"scores": dict(scores), "primary_metric": primary_metric}
+        if self.round_began is not None:  # else an earlier server has run this round
+            seconds = self.facts["round_seconds"] + time.monotonic() - self.round_began
+            facts |= {"rounds_timed": self.facts["rounds_timed"] + 1, "round_seconds": seconds}
+            self.round_began = None
         self._update(True, **facts)
         self.callback.on_round_end(round, scores, primary_metric, traffic)
 

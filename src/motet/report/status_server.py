@@ -1,26 +1,14 @@
-"""A read-only web page with the status of a served run. Other machines need a token to see it."""
+"""The status page of a served run."""
 
 from __future__ import annotations
 
-import hmac
 import json
-import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from motet.core.errors import ConfigError, RunError
+from motet.report.page_server import Page, PageSource, start_pages
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-    ),
-}
+SOURCE = PageSource("status page", "transport.status", "MOTET_STATUS_TOKEN")
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Motet</title>
 <meta name="viewport" content="width=device-width">
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -62,54 +50,9 @@ refresh();
 def start_status_server(
     bind: str, snapshot: Callable[[], Mapping[str, Any]], token: str
 ) -> tuple[str, Callable[[], None]]:
-    """Serve the status at `bind` (host:port). Return the URL and a function that stops the server.
-
-    Every address other than loopback needs a token.
-    """
-    host, _, port = bind.rpartition(":")
-    if host not in LOOPBACK and not token:
-        raise ConfigError(
-            f"transport.status is {bind}, which other machines can reach, and there is no token. "
-            "Set MOTET_STATUS_TOKEN, or use 127.0.0.1."
-        )
-    request_class = type("StatusRequest", (_StatusRequest,), {"snapshot": staticmethod(snapshot), "token": token})
-    try:
-        server = ThreadingHTTPServer((host.strip("[]"), int(port)), request_class)
-    except (OSError, ValueError) as error:
-        raise RunError(f"the status page cannot be served at {bind}: {error}. Use another transport.status.") from None
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-
-    return f"http://{host}:{server.server_address[1]}/", stop
-
-
-class _StatusRequest(BaseHTTPRequestHandler):
-    snapshot: Callable[[], Mapping[str, Any]]
-    token: str
-    timeout = 10  # seconds; drops connections that send nothing
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        header_token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        token = header_token or parse_qs(url.query).get("token", [""])[0]
-        if self.token and not hmac.compare_digest(token.encode(), self.token.encode()):
-            self._respond(401, "text/plain", b"A token is required: Authorization: Bearer TOKEN, or ?token=TOKEN\n")
-        elif url.path == "/status.json":
-            self._respond(200, "application/json", json.dumps(type(self).snapshot()).encode())
-        elif url.path == "/":
-            self._respond(200, "text/html; charset=utf-8", PAGE.encode())
-        else:
-            self._respond(404, "text/plain", b"Not found. Pages: / and /status.json\n")
-
-    def _respond(self, code: int, content_type: str, body: bytes) -> None:
-        self.send_response(code)
-        for name, value in {**HEADERS, "Content-Type": content_type, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None: ...
+    """Serve the status at `bind` (host:port). Return the URL and a function that stops the server."""
+    pages = {
+        "/": Page("text/html; charset=utf-8", PAGE.encode),
+        "/status.json": Page("application/json", lambda: json.dumps(snapshot()).encode()),
+    }
+    return start_pages(bind, pages, token, SOURCE)

@@ -145,6 +145,7 @@ class Connections:
         with self.changed:
             if len(self.rejected) < MAX_COUNTED_SENDERS or sender in self.rejected:
                 self.rejected[sender] += 1
+        _log.info("a message of %s was rejected: %s", sender, reason, extra={"client": sender})
         if close_link or not clients or self.rejected[sender] % MAX_INVALID_MESSAGES == 0:
             link.send(OutgoingMessage.from_value(Rejection(reason)))
             link.close()
@@ -157,6 +158,7 @@ class Connections:
             for client in clients:
                 if self.links.get(client) is link:
                     del self.links[client]
+                    _log.info("%s is disconnected", client, extra={"client": client})
                     if client in self.open_requests:
                         self.disconnected_at[client] = time.monotonic()
             others = {client for names in self.admitted.values() for client in names}
@@ -253,6 +255,8 @@ class Connections:
                 self.disconnected_at.pop(client, None)
             open_requests = [self.open_requests[c] for c in clients if c in self.open_requests]
             self.changed.notify_all()
+        for client in clients:
+            _log.info("%s is connected", client, extra={"client": client})
         for old_link in replaced:  # the client has reconnected; its old link is dead, but was not noticed yet
             old_link.close()
         for request in open_requests:

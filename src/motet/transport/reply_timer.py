@@ -1,4 +1,4 @@
-"""A transport that records how long each client has been working on its request, and the bytes of its messages."""
+"""A transport that records the requests, failures and bytes of each client."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class TimedTransport:
         self.sent_at: dict[ClientId, float] = {}  # clients with an unanswered request
         self.bytes_up: Counter[ClientId] = Counter()
         self.bytes_down: Counter[ClientId] = Counter()
+        self.failures: Counter[ClientId] = Counter()
         self.lock = threading.Lock()
 
     def send(self, request: Request) -> None:
@@ -35,6 +36,7 @@ class TimedTransport:
             with self.lock:
                 self.sent_at.pop(reply.client, None)
                 self.bytes_up[reply.client] += size
+                self.failures[reply.client] += reply.error is not None
         return reply
 
     def close(self) -> None:
@@ -44,6 +46,11 @@ class TimedTransport:
         """Return the bytes of each client's messages since this server started, evaluations included."""
         with self.lock:
             return {c: {"up": self.bytes_up[c], "down": self.bytes_down[c]} for c in sorted(self.bytes_down)}
+
+    def failed_requests(self) -> dict[ClientId, int]:
+        """Return how many requests of each client have failed since this server started."""
+        with self.lock:
+            return dict(self.failures)
 
     def pending_seconds(self) -> dict[ClientId, float]:
         """Return the clients that have not replied yet, and how many seconds ago each got its request."""

@@ -77,7 +77,7 @@ def _serve_claimed(
     connections = listener.connections
     transport = TimedTransport(connections)
     status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")
-    stop_status_server = _start_status_server(options, status, log)
+    stop_pages = _start_pages(options, status, folder.name, log)
     stop_status_file = status.keep_current()
     stop_reports = report_missing_clients(connections, config.wait_policy.reconnect_timeout, log)
     try:
@@ -93,7 +93,7 @@ def _serve_claimed(
     finally:
         stop_reports()
         stop_status_file()
-        stop_status_server()
+        stop_pages()
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
 
@@ -195,13 +195,27 @@ def connection_status(connections: Connections, transport: TimedTransport) -> di
         "waited_for": {client: round(seconds, 1) for client, seconds in transport.pending_seconds().items()},
         "refused": dict(connections.rejected),
         "traffic": transport.traffic(),
+        "failures": transport.failed_requests(),
     }
 
 
-def _start_status_server(options: NetworkOptions, status: RunStatus, log: Log) -> Callable[[], None]:
-    """Start the status page if one is wanted, and return a function that stops it."""
-    if options.status is None:
-        return lambda: None
-    address, stop = start_status_server(options.status, status.snapshot, os.environ.get("MOTET_STATUS_TOKEN", ""))
-    log(f"status: {address}")
-    return stop
+def _start_pages(options: NetworkOptions, status: RunStatus, name: str, log: Log) -> Callable[[], None]:
+    """Start the status page and the metrics, if they are wanted, and return a function that stops them."""
+    stops = []
+    if options.status is not None:
+        address, stop = start_status_server(options.status, status.snapshot, os.environ.get("MOTET_STATUS_TOKEN", ""))
+        log(f"status: {address}")
+        stops.append(stop)
+    if options.metrics is not None:
+        from motet.report.prometheus_metrics import start_metrics_server
+
+        token = os.environ.get("MOTET_METRICS_TOKEN", "")
+        address, stop = start_metrics_server(options.metrics, lambda: {name: status.snapshot()}, token)
+        log(f"metrics: {address}")
+        stops.append(stop)
+
+    def stop_all() -> None:
+        for stop in stops:
+            stop()
+
+    return stop_all

@@ -50,6 +50,7 @@ class NetworkOptions:
     limit: float | None = None  # largest message of a client, in GiB; None: a few times the model
     processes: int = 2  # for `motet run`: processes on this machine that simulate the clients
     status: str | None = None  # host:port of the status page
+    metrics: str | None = None  # host:port of the metrics for Prometheus
     broker: str | None = None  # MQTT: host:port of the broker; None: a built-in broker at `bind`
     channel: str = "motet"  # MQTT: prefix of the run's topics
     qos: int = 1  # MQTT

@@ -304,6 +304,7 @@ class ProcessExecutor(Executor):
 
     def _work(self, commands: Connection, lock: Lock, results: Connection) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent sends it to a worker that is still busy
         self.commands.close()
         torch.set_num_threads(1)
         executor = SerialExecutor(torch.device("cpu"), self.prefix_cache, self.use_bf16)
