@@ -15,9 +15,9 @@ from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import SilentProgress
 from motet.report.run_status import RunStatus
-from motet.transport.mailbox import Traffic
 from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Reply
+from motet.transport.traffic import Traffic
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 from prometheus_client.parser import text_string_to_metric_families

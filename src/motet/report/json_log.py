@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from motet.transport.display_text import clean_text
 
 if TYPE_CHECKING:
-    from motet.transport.mailbox import Traffic
+    from motet.transport.traffic import Traffic
 
 FIELDS = ("run", "round", "rounds", "client", "clients", "scores", "bytes_up", "bytes_down", "seconds", "folder")
 _log = logging.getLogger("motet.run")
