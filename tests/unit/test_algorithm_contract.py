@@ -195,3 +195,47 @@ def test_an_algorithm_that_returns_something_else_gets_a_sentence(
 ) -> None:
     with pytest.raises(MotetError, match=sentence):
         run_rounds(federation, algorithm(), 1)
+
+
+@dataclass(frozen=True)
+class ForgetsInRound(Minimal):
+    def round(self, state: Params, rnd: Round) -> Any:
+        return total(self.reply, to_all(rnd.cohort, state)).value  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class YieldsTotal(Minimal):
+    def round(self, state: Params, rnd: Round) -> Any:
+        mean = yield total(self.reply, to_all(rnd.cohort, state))
+        return mean.value
+
+
+@dataclass(frozen=True)
+class ForgetsInClient(Minimal):
+    @work(reveals="sum")
+    def reply(self, ctx: Any, params: Params, client_state: None) -> tuple[Weighted, None]:
+        return Weighted(ctx.fit(params, self.solver).params, 1.0), None
+
+
+@dataclass(frozen=True)
+class YieldsFit(Minimal):
+    @work(reveals="sum")
+    def reply(self, ctx: Any, params: Params, client_state: None) -> Any:
+        after = yield ctx.fit(params, self.solver)
+        return Weighted(after.params, 1.0), None
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (ForgetsInRound, "ForgetsInRound.round"),
+        (YieldsTotal, "YieldsTotal.round"),
+        (ForgetsInClient, "ForgetsInClient.reply"),
+        (YieldsFit, "YieldsFit.reply"),
+    ],
+)
+def test_a_forgotten_yield_from_is_explained(kind: type[Minimal], method: str, federation: Federation) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"{method} \(test_algorithm_contract.py, line \d+\).*Write 'yield from' before"
+    ):
+        run_rounds(federation, kind(), 1)

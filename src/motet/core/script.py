@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from motet.core.attributes import attribute, undeclared
 from motet.core.errors import ConfigError, PrivacyError
+from motet.core.generator_mistakes import reject_generator
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job
 
@@ -217,7 +218,7 @@ class _Steps:
     def __iter__(self) -> Iterator[Exchange | Transaction | Job | Note]:
         while True:
             try:
-                step = self.script.send(self.answer)
+                step = reject_generator(self.script.send(self.answer), self.script)
             except StopIteration as end:
                 self.result = end.value
                 return

@@ -13,6 +13,7 @@ import torch
 
 from motet.core.attributes import attribute
 from motet.core.errors import MotetError
+from motet.core.generator_mistakes import reject_generator
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
@@ -90,7 +91,7 @@ def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> I
 
     def advance(key: K, step: Callable[[], Any]) -> Iterator[tuple[K, Any]]:
         try:
-            executor.submit(key, step())
+            executor.submit(key, reject_generator(step(), running[key]))
         except StopIteration as end:
             running.pop(key, None)
             yield key, end.value

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError, RunError
+from motet.core.generator_mistakes import explain_generators
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import ClientId, Exchange, Note, Script, Transaction, run_script
@@ -110,7 +111,7 @@ class RoundEngine:
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
         """Run the next round with a cohort; without one, sample it."""
         number = self.progress.rounds + 1
-        with span(f"round {number}", "training", round=number):
+        with span(f"round {number}", "training", round=number), explain_generators():
             self._run_round(self.sample_next_cohort() if cohort is None else tuple(cohort))
 
     def _run_round(self, cohort: tuple[ClientId, ...]) -> None:
