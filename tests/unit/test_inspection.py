@@ -18,6 +18,7 @@ from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspec
 from motet.datasets.inspection.findings import Finding, find_problems, require_no_mistakes
 from motet.datasets.inspection.inspection_table import describe_inspection
 from motet.datasets.inspection.table_preview import preview_table
+from motet.datasets.inspection.unused_columns import describe_unused
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig
 from motet.datasets.read_report import DroppedRows, ReadReport, SourceFile
 
@@ -261,3 +262,22 @@ def test_data_for_a_task_of_another_package_is_inspected_by_its_columns() -> Non
     inspection = inspect_corpus(Corpus("stars", "stars", columns, num_train=2))
     assert inspection.leaked == 1
     assert dict(inspection.train.labels) == {"a": 1, "b": 1}
+
+
+def test_columns_that_are_not_used_are_described() -> None:
+    rows = range(12)
+    preview = {
+        "id": [str(k) for k in rows],
+        "body": [f"text {k}" for k in rows],
+        "site": [f"s{k % 3}" for k in rows],
+        "written": [f"2024-05-{k + 1:02d}" for k in rows],
+        "note": ["x", *map(str, range(10)), "x"],
+    }
+    expected = (
+        "id (a different value in every row), site (3 values in the first 12 rows; perhaps {}), written (dates), note"
+    )
+    sources = {"text": "column 'body' (data.text)"}
+    assert describe_unused(preview, sources) == expected.format("the clients: data.client=site")
+    with_clients = {**sources, "client": "column 'author' (data.client)"}
+    assert describe_unused(preview, with_clients) == expected.format("groups: data.columns.domain=site")
+    assert describe_unused(preview, {"text": "the lines of the file"}) == ""

@@ -66,6 +66,8 @@ def data_inspect(
     print_inspection(result.inspection)
     if result.guess:
         typer.echo(f"The columns are a guess: {result.guess}. Give the right ones if it is wrong.")
+    if result.unused:
+        typer.echo(f"Columns that are not used: {result.unused}.")
     for mistake in result.mistakes:
         typer.secho(f"mistake ({mistake.kind}): {mistake}", fg="red")
     print_warnings(result.warnings)

@@ -18,6 +18,7 @@ from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
 from motet.datasets.inspection.findings import Finding, find_problems
 from motet.datasets.inspection.table_preview import preview_table
+from motet.datasets.inspection.unused_columns import describe_unused
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.commands.corpus_commands import parse_corpus_settings
 
@@ -36,6 +37,7 @@ class PathInspection:
     findings: list[Finding]
     recipe: str
     guess: str = ""  # the settings that name columns and were guessed
+    unused: str = ""  # columns of a table that the corpus does not use
 
     @property
     def mistakes(self) -> list[Finding]:
@@ -58,7 +60,14 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
         findings=find_problems(inspection),
         recipe=propose_recipe(data, task, inspection),
         guess=guess,
+        unused=_describe_unused(data, inspection),
     )
+
+
+def _describe_unused(data: DataConfig, inspection: CorpusInspection) -> str:
+    if data.path is None or data.name is not None:
+        return ""
+    return describe_unused(preview_table(Path(data.path), data.read_options), inspection.report.columns)
 
 
 def _read_path(path: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None, Corpus, str]:

@@ -1,0 +1,45 @@
+"""The columns of a table that a corpus does not use, and what they look like: clients, groups or dates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from motet.datasets.inspection.column_guess import USUAL_NAMES
+from motet.datasets.inspection.table_preview import Preview
+
+_SOURCE = re.compile(r"^column (?:'(?P<name>.*)'|number (?P<number>\d+)) \(")  # as the read report names it
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?\b.*|\d\d?[./]\d\d?[./]\d{2,4}\b.*")
+MIN_ROWS_PER_CLIENT = 3  # on average
+MAX_NAMED = 8
+
+
+def describe_unused(preview: Preview, sources: Mapping[str, str]) -> str:
+    """Return the columns that are not used, such as "id (a different value in every row)". Empty: all are used.
+
+    `sources` are Motet's columns and where they come from, as in the read report.
+    """
+    used = {match["name"] or match["number"] for source in sources.values() if (match := _SOURCE.match(source))}
+    if not used:  # not a table with columns of the user's own
+        return ""
+    parts = list(_describe({name: values for name, values in preview.items() if name not in used}, "client" in sources))
+    return ", ".join(parts[:MAX_NAMED]) + (f" and {len(parts) - MAX_NAMED} others" if len(parts) > MAX_NAMED else "")
+
+
+def _describe(columns: Preview, has_clients: bool) -> Iterator[str]:
+    for name, values in columns.items():
+        distinct = len(set(values))
+        if all(map(_DATE.fullmatch, values)):
+            yield f"{name} (dates)"
+        elif name.lower() in USUAL_NAMES["client"] or _is_repeated(values):
+            advice = f"groups: data.columns.domain={name}" if has_clients else f"the clients: data.client={name}"
+            yield f"{name} ({distinct} values in the first {len(values)} rows; perhaps {advice})"
+        elif distinct == len(values):
+            yield f"{name} (a different value in every row)"
+        else:
+            yield name
+
+
+def _is_repeated(values: Sequence[str]) -> bool:
+    """True for few distinct values that occur again and again."""
+    return 2 <= len(set(values)) <= len(values) / MIN_ROWS_PER_CLIENT
