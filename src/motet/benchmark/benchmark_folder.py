@@ -11,6 +11,8 @@ from textwrap import shorten
 from typing import Any
 
 from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, order_runs, unique_runs
+from motet.benchmark.measured_settings import ADVICE_FILE, MeasuredSetting, collect_settings, settings_to_dict
+from motet.benchmark.overview import draw_overview, rank_methods, render_overview
 from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore, find_renamed_runs
@@ -136,6 +138,10 @@ class Benchmark:
             replace(t, tuned=tuple(self.tuned.get(t.name, ()))) for t in build_tables(suite, self.cells, self.store)
         ]
 
+    def settings(self, tables: Sequence[ResultTable]) -> list[MeasuredSetting]:
+        """Return what the tables have measured, setting by setting."""
+        return list(collect_settings(self.suite, tables, self.cells, self.store))
+
     def figure_path(self, table: str) -> Path:
         """Return the path of a table's figure, which exists if the table has numbers."""
         return self.folder / f"{table}.png"
@@ -185,7 +191,18 @@ def write_results(benchmark: Benchmark) -> list[ResultTable]:
     latex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
     write_atomically(folder / "results.tex", (latex + "\n").encode())
     write_json(folder / "results.json", collect_results(benchmark, tables))
+    write_json(folder / ADVICE_FILE, settings_to_dict(benchmark.settings(tables)))
     return tables
+
+
+def write_overview(benchmark: Benchmark, tables: Sequence[ResultTable], folder: Path) -> str:
+    """Draw the overview over all tables into a folder. Return its text; empty if the suite has none."""
+    settings = benchmark.settings(tables)
+    ranks = rank_methods(benchmark.suite.overview, settings)
+    if not ranks:
+        return ""
+    draw_overview(ranks, settings, folder)
+    return f"### Overview\n\n{render_overview(ranks)}"
 
 
 def collect_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> dict[str, Any]:
@@ -216,6 +233,7 @@ def render_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
             "It shows that everything works, not which method is better."
         )
     parts += [render_markdown(table).rstrip() for table in tables]
+    parts += [part for part in (write_overview(benchmark, tables, benchmark.folder),) if part]
     if failures := benchmark.failures():
         lines = [f"- {cell}: {shorten(reason, 200)}" for cell, reason in failures.items()]
         parts += ["Failed runs:", "\n".join(lines)]

@@ -13,7 +13,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_machines
+from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_machines, write_overview
+from motet.benchmark.overview import FIGURES, OVERVIEW
 from motet.benchmark.render import render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
@@ -28,12 +29,13 @@ def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[Resu
         raise ConfigError(f"--into: the file '{path}' does not exist. Create it, with a marker for each table.")
     document, suite = path.read_text("utf-8"), benchmark.suite.name
     filled = []
-    for table in tables:
-        section = re.compile(_SECTION.format(suite=re.escape(suite), table=re.escape(table.name)), re.S)
+    for name in (*(table.name for table in tables), OVERVIEW):
+        section = re.compile(_SECTION.format(suite=re.escape(suite), table=re.escape(name)), re.S)
         if section.search(document):
-            text = _section_text(path, benchmark, table)
+            table = next((table for table in tables if table.name == name), None)
+            text = _overview_text(path, benchmark, tables) if table is None else _section_text(path, benchmark, table)
             document = section.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", document)  # type: ignore[misc]
-            filled.append(table.name)
+            filled.append(name)
     write_atomically(path, document.encode())
     if not filled:
         return f"{path} has no marker for a table of {suite}. Add: <!-- motet bench {suite} TABLE --> … <!-- end -->"
@@ -48,6 +50,15 @@ def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
     machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
     legend = render_legend([table], benchmark.seeds)
     return f"{body}\n\n`{bench_command(benchmark)}` with {table.software or 'Motet'} on {machines}. {legend}"
+
+
+def _overview_text(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
+    text = write_overview(benchmark, tables, benchmark.folder).partition("\n\n")[2] or "Not computed."
+    for name, title in FIGURES.items():
+        figure = Path("figures") / f"{benchmark.suite.name}-{OVERVIEW}-{name}.png"
+        if _copy_figure(benchmark.folder / f"{OVERVIEW}-{name}.png", path.parent / figure):
+            text += f"\n\n![{title}]({figure.as_posix()})"
+    return text
 
 
 def _copy_figure(source: Path, target: Path) -> bool:

@@ -139,6 +139,7 @@ class Suite:
     bounds: Mapping[str, Any] = field(default_factory=dict)
     quick: QuickSettings = QuickSettings()
     tune: TuneSpec = TuneSpec()
+    overview: Mapping[str, Any] = field(default_factory=dict)  # kinds of settings -> columns, for a ranking over tables
 
     def table(self, name: str) -> TableSpec:
         if name not in self._parsed_tables:

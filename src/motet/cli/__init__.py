@@ -6,6 +6,7 @@ import signal
 import sys
 
 from motet.cli import (
+    advise,
     bench,
     chat,
     dashboard,
@@ -30,6 +31,7 @@ COMMAND_MODULES = (
     dashboard,
     bench,
     tune,
+    advise,
     data,
     partition,
     deploy,

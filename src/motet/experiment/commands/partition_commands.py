@@ -13,8 +13,8 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
 from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.config_parsing import instantiate, look_up
-from motet.experiment.recipe.recipe_files import parse_overrides
-from motet.experiment.recipe.run_config import ComponentConfig
+from motet.experiment.recipe.recipe_files import build_recipe, list_recipes, merge_settings, parse_overrides
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.partitions import Partition
 from motet.partitions.fednlp_partition_file import (
     is_fednlp_partition_file,
@@ -110,6 +110,38 @@ def open_partition(path: Path, name: str | None, source: CorpusSource | None) ->
     corpus = load_described_corpus(described["where"]) if source is None else source.load()
     check_corpus(described, corpus, path)
     return partition, corpus
+
+
+def read_division(data: str, path: Path | None, overrides: Sequence[str]) -> tuple[Partition, Corpus]:
+    """Divide a corpus as a run would. `data` is a recipe, or a corpus whose partition the overrides name."""
+    changes = parse_overrides(overrides)
+    is_recipe_file = Path(data).suffix in (".yaml", ".yml")
+    if is_recipe_file or (data in list_recipes() and path is None):
+        config = build_recipe(data, changes)
+    elif "partition" in changes:
+        source = CorpusSource(data, path, changes, seed=0)
+        config = RunConfig.from_settings(data, merge_settings(changes, {"data": source.describe()["data"]}))
+    else:
+        raise ConfigError(
+            f"the division of '{data}' over clients is missing; add e.g. partition.type=natural partition.column=client, or "
+            "partition.type=label partition.clients=20 partition.alpha=1."
+        )
+    if config.groups:
+        raise ConfigError(f"'{data}' has groups with their own corpora; pass one corpus and its partition.")
+    seed = Seed(config.seed)
+    corpus = load_corpus(config.data, seed, None if config.task.type == "auto" else config.task.type)
+    return build_partition(config.partition, corpus, seed), corpus
+
+
+def describe_division(partition: Partition, corpus: Corpus) -> dict[str, Any]:
+    """Return a partition in numbers: clients, texts per client, and how uneven it is."""
+    return {
+        "task": corpus.task,
+        "dataset": corpus.name,
+        "clients": len(partition),
+        "texts_per_client": len(partition.train.rows) / max(1, len(partition)),
+        "measures": partition_facts(partition, corpus),
+    }
 
 
 def find_label_trait(corpus: Corpus) -> Trait | None:

@@ -83,6 +83,7 @@ def _describe_setup(config: RunConfig, federation: Federation, plan: RunPlan) ->
         },
         "clients": len(plan.federation.clients),
         "cohort": config.cohort.size or len(plan.federation.clients),
+        "train_examples": int(sum(group.sizes.sum() for group in federation.groups)),
         "seed": config.seed,
         "headline": federation.task.primary_metric,
         "headline_split": "local" if plan.has_personal_models else "global",

@@ -1,0 +1,131 @@
+"""`motet advise`: which method was best in the measured setting that is most like a corpus and its division.
+
+The answer comes from stored results alone. It says how near the measured setting is, and how sure the result is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.benchmark.measured_settings import MeasuredSetting, SettingFeatures, best_in_all, feature_distances
+from motet.report.significance import MIN_SEEDS
+
+FEATURE_NAMES = {
+    "clients": "clients",
+    "texts per client": "texts per client",
+    "js_distance": "label skew (Jensen–Shannon distance)",
+    "size_gini": "quantity skew (Gini coefficient)",
+    "vocabulary_overlap": "vocabulary overlap",
+}
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A measured setting, with its distance in each feature. At most 1 is near."""
+
+    setting: MeasuredSetting
+    distances: dict[str, float]
+
+    @property
+    def distance(self) -> float:
+        return max(self.distances.values())
+
+    @property
+    def is_near(self) -> bool:
+        return self.distance <= 1
+
+
+def find_neighbors(features: SettingFeatures, settings: Sequence[MeasuredSetting]) -> list[Neighbor]:
+    """Return the measured settings of the same task, the nearest first."""
+    same_task = [s for s in settings if s.features.task == features.task]
+    neighbors = [Neighbor(s, feature_distances(features, s.features)) for s in same_task]
+    return sorted(neighbors, key=lambda neighbor: neighbor.distance)
+
+
+def describe_features(features: SettingFeatures) -> list[str]:
+    lines = [
+        f"{features.dataset}: {features.task}, {features.clients:,} clients with {features.texts_per_client:,.0f} texts on "
+        "average"
+    ]
+    lines += [
+        f"{FEATURE_NAMES[name]}: {value:.2f}" for name, value in features.measures.items() if name in FEATURE_NAMES
+    ]
+    return lines
+
+
+def describe_advice(features: SettingFeatures, settings: Sequence[MeasuredSetting]) -> str:
+    """Return the answer in Markdown."""
+    parts = ["\n".join(f"- {line}" for line in describe_features(features))]
+    neighbors = find_neighbors(features, settings)
+    if not neighbors:
+        tasks = ", ".join(sorted({s.features.task for s in settings}))
+        parts.append(f"No setting with the task {features.task} was measured ({tasks} were), so there is no advice.")
+        return "\n\n".join(parts)
+    near = [neighbor for neighbor in neighbors if neighbor.is_near]
+    if near:
+        parts.append(
+            f"{len(near)} of {len(settings)} measured settings are near. The nearest is {near[0].setting.name}."
+        )
+    else:
+        parts.append(_describe_difference(features, neighbors[0]))
+    parts += [_describe_setting(neighbor.setting) for neighbor in near[:3] or neighbors[:1]]
+    if len(near) > 1:
+        parts.append(_describe_agreement([neighbor.setting for neighbor in near]))
+    return "\n\n".join(parts)
+
+
+def _describe_difference(features: SettingFeatures, neighbor: Neighbor) -> str:
+    far = []
+    for name, distance in neighbor.distances.items():
+        if distance > 1:
+            own, measured = (_feature_value(f, name) for f in (features, neighbor.setting.features))
+            far.append(f"{FEATURE_NAMES[name]} {own:.3g}, measured {measured:.3g}")
+    return (
+        f"**No measured setting is near yours**, so this is no advice. The least different is {neighbor.setting.name}: "
+        f"{'; '.join(far)}. Measure your own data: write a suite with it, and run motet bench."
+    )
+
+
+def _feature_value(features: SettingFeatures, name: str) -> float:
+    counts = {"clients": float(features.clients), "texts per client": features.texts_per_client}
+    return counts[name] if name in counts else features.measures[name]
+
+
+def _describe_setting(setting: MeasuredSetting) -> str:
+    """Describe the numbers of a setting: a table, the best method and how sure it is."""
+    lines = [
+        f"| {setting.name} | {setting.score} | minus the best | worst tenth | MB |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    ranked = sorted(setting.methods.items(), key=lambda item: -item[1].mean)
+    for name, numbers in ranked:
+        difference = "–"
+        if numbers.difference is not None and numbers.p_value is not None:
+            middle, low, high = numbers.difference
+            difference = f"{middle:.1f} [{low:.1f}, {high:.1f}], p = {numbers.p_value:.3f}"
+        worst, megabytes = (f"{v:,.1f}" if v is not None else "–" for v in (numbers.worst, numbers.megabytes))
+        lines.append(f"| {name} | {numbers.mean:.1f} | {difference} | {worst} | {megabytes} |")
+    return "\n".join(lines) + "\n\n" + _describe_certainty(setting)
+
+
+def _describe_certainty(setting: MeasuredSetting) -> str:
+    best = [name for name, numbers in setting.methods.items() if numbers.is_best]
+    if setting.best is None:
+        return (
+            f"{setting.seeds} seeds, and {MIN_SEEDS} are needed: these numbers are about the trained models, not about the "
+            "methods."
+        )
+    tied = [name for name, numbers in setting.methods.items() if numbers.is_tied]
+    others = f" Not significantly different: {', '.join(tied)}." if tied else " All others are significantly worse."
+    return f"Best mean: {', '.join(best)} ({setting.seeds} seeds, p corrected for all pairs of methods).{others}"
+
+
+def _describe_agreement(settings: Sequence[MeasuredSetting]) -> str:
+    """Say which methods are best, or not significantly worse, in all settings that are near."""
+    best, count = best_in_all(settings), sum(setting.best is not None for setting in settings)
+    if best is None:
+        return f"No near setting has {MIN_SEEDS} seeds."
+    if not best:
+        return f"No method is among the best in all {count} near settings with {MIN_SEEDS} seeds."
+    return f"Best or not significantly worse in all {count} near settings with {MIN_SEEDS} seeds: {', '.join(best)}."

@@ -1,0 +1,136 @@
+"""motet advise answers from measured settings, and the overview of a suite ranks methods over its tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.benchmarks import SUITE, finished_benchmark
+from typer.testing import CliRunner
+
+from motet.benchmark.advice import describe_advice, find_neighbors
+from motet.benchmark.benchmark_folder import Benchmark, write_results
+from motet.benchmark.fill_markdown import fill_markdown_tables
+from motet.benchmark.measured_settings import (
+    ADVICE_FILE,
+    MeasuredSetting,
+    MethodNumbers,
+    SettingFeatures,
+    load_settings,
+)
+from motet.benchmark.overview import rank_methods, render_overview
+from motet.benchmark.suite import parse_suite
+from motet.cli import app
+from motet.core.errors import ConfigError
+from motet.experiment.commands.partition_commands import describe_division, read_division
+from motet.experiment.loop.json_files import write_json
+
+DIVISION = ["partition.type=label", "partition.clients=3", "partition.alpha=1", "data.limit=60", "data.test_limit=20"]
+
+
+def make_setting(features: SettingFeatures, name: str = "a, mild", seeds: int = 5) -> MeasuredSetting:
+    worse = MethodNumbers((70.0,) * seeds, difference=(-10.0, -12.0, -8.0), p_value=0.001, worst=40.0, megabytes=5.0)
+    tied = MethodNumbers((79.0,) * seeds, is_tied=seeds >= 5, difference=(-1.0, -3.0, 1.0), p_value=0.4)
+    best = MethodNumbers((80.0,) * seeds, is_best=seeds >= 5)
+    return MeasuredSetting(name, features, "local accuracy", {"FedAvg": worse, "Ditto": tied, "FedRep": best})
+
+
+FEATURES = SettingFeatures("classification", "mine", 20, 200.0, {"js_distance": 0.4, "size_gini": 0.1})
+
+
+def test_advice_names_the_best_method_of_the_nearest_setting_and_those_that_are_not_worse() -> None:
+    far = replace(FEATURES, clients=500)
+    near = replace(FEATURES, clients=25, measures={"js_distance": 0.5, "size_gini": 0.1})
+    text = describe_advice(FEATURES, [make_setting(far, "far, x"), make_setting(near)])
+    assert "1 of 2 measured settings are near. The nearest is a, mild." in text
+    assert (
+        "Best mean: FedRep (5 seeds, p corrected for all pairs of methods). Not significantly different: Ditto." in text
+    )
+    assert "| FedAvg | 70.0 | -10.0 [-12.0, -8.0], p = 0.001 | 40.0 | 5.0 |" in text
+    both = describe_advice(FEATURES, [make_setting(near), make_setting(near, "b, mild")])
+    assert "Best or not significantly worse in all 2 near settings with 5 seeds: Ditto, FedRep." in both
+
+
+def test_advice_says_when_nothing_near_was_measured_or_too_few_seeds() -> None:
+    text = describe_advice(FEATURES, [make_setting(replace(FEATURES, clients=500))])
+    assert "**No measured setting is near yours**, so this is no advice." in text
+    assert "clients 20, measured 500" in text
+    other_task = describe_advice(replace(FEATURES, task="tagging"), [make_setting(FEATURES)])
+    assert "No setting with the task tagging was measured (classification were), so there is no advice." in other_task
+    few = describe_advice(FEATURES, [make_setting(FEATURES, seeds=3)])
+    assert "3 seeds, and 5 are needed" in few and "Best mean" not in few
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Benchmark:
+    """A finished benchmark whose runs say what they were measured on: the corpus and the partition of DIVISION."""
+    benchmark = finished_benchmark(tmp_path)
+    division = describe_division(*read_division("toy-classification", None, DIVISION))
+    partition = {"measures": division["measures"]}
+    facts = {"task": "classification", "dataset": "toy", "clients": 3, "train_examples": 60, "partition": partition}
+    for name in benchmark.runs:
+        if summary := benchmark.store.summary(name):
+            write_json(benchmark.store.run_folder(name) / "summary.json", {**summary, **facts})
+    suite = parse_suite("two", f"{SUITE}overview: {{label skew: [α=1, α=9]}}\n")
+    return replace(benchmark, suite=suite)
+
+
+def test_the_command_reads_a_corpus_a_partition_and_the_results_of_a_benchmark(measured: Benchmark) -> None:
+    write_results(measured)
+    words = ["advise", "toy-classification", *DIVISION, "--results", str(measured.folder)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "classification, 3 clients with 20 texts on average" in result.output
+    assert "The nearest is methods, α=1." in result.output and "Best mean: FedOpt (6 seeds" in result.output
+    (first, *_) = load_settings(measured.folder)
+    assert first.methods["FedOpt"].scores == pytest.approx((80.0, 78.0) * 3)
+    assert find_neighbors(first.features, [first])[0].distance == 0
+    missing = CliRunner().invoke(app, ["advise", "mine.csv", "--results", str(measured.folder)])
+    assert missing.exit_code == 2 and "the division of 'mine.csv' over clients is missing" in missing.output
+
+
+def test_an_overview_has_ranks_with_intervals_figures_and_a_place_in_a_document(
+    measured: Benchmark, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- motet bench two overview -->\n<!-- end -->\n")
+    fill_markdown_tables(page, measured, write_results(measured))
+    text = page.read_text()
+    assert "| FedOpt | 1.0 [1.0, 1.0] |" in text and "| FedAvg | 2.0 [2.0, 2.0] |" in text
+    assert "best or not significantly worse in all of them: FedOpt" in text
+    assert "(methods: α=1)" in text, "one seed of FedAvg is missing at α=9"
+    assert (tmp_path / "figures" / "two-overview-ranks.png").exists()
+    assert "### Overview" in (measured.folder / "results.md").read_text()
+
+
+def test_ranks_of_few_seeds_have_no_interval_and_no_verdict() -> None:
+    setting = make_setting(FEATURES, seeds=2)
+    (table,) = rank_methods({"label skew": ["mild"], "other": ["absent"]}, [setting])
+    assert {name: ranks.tolist() for name, ranks in table.ranks.items()} == {
+        "FedAvg": [3, 3],
+        "Ditto": [2, 2],
+        "FedRep": [1, 1],
+    }
+    text = render_overview([table])
+    assert (
+        "these ranks are about the trained models, not about the methods" in text and "[" not in text.split("\n\n")[0]
+    )
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"settings": [{"name": "x"}]}'])
+def test_broken_results_are_explained(content: str, tmp_path: Path) -> None:
+    (tmp_path / ADVICE_FILE).write_text(content)
+    with pytest.raises(ConfigError, match="has no settings of a benchmark"):
+        load_settings(tmp_path)
+    with pytest.raises(ConfigError, match="does not exist; expected the folder"):
+        load_settings(tmp_path / "absent")
+
+
+def test_a_setting_survives_its_file(tmp_path: Path) -> None:
+    from motet.benchmark.measured_settings import settings_to_dict
+
+    setting = make_setting(FEATURES)
+    (tmp_path / ADVICE_FILE).write_text(json.dumps(settings_to_dict([setting])))
+    assert load_settings(tmp_path) == [setting]
