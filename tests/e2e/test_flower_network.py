@@ -158,8 +158,7 @@ def test_a_run_over_flower_survives_killed_processes(flower: FlowerProcesses, tm
     flower.wait_until(lambda: count_rounds(flower.folder / out) > reached)
     server_app = flower.find_server_app()
     assert server_app is not None
-    server_app.kill()
-    server_app.wait(60)
+    server_app.kill()  # it stays a zombie, because Flower does not wait for it
     assert not (flower.folder / out / "summary.json").exists()
     flower.start_run(out, settings, resume=True)
     assert flower.wait_for_results(out) == train_here(tmp_path / "here", settings)

@@ -218,7 +218,7 @@ def test_the_page_has_a_dark_theme_and_fits_a_phone(page: Any) -> None:
 
 def test_a_report_of_runs_without_a_benchmark_hides_empty_sections(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "one.html"
-    write_report(path, "one run", [run("fedopt", "fedopt", 42, 0.5, setting="", partition=None)])
+    write_report(path, "one run", [run("fedopt", "fedopt", 42, 0.5, setting="", partition=None, environment={})])
     browser.get(path.as_uri())
     assert browser.get_log("browser") == []
     hidden = browser.execute_script(
@@ -227,6 +227,9 @@ def test_a_report_of_runs_without_a_benchmark_hides_empty_sections(browser: Any,
     assert set(hidden) == {
         "progress", "deployment", "results", "samples", "labels", "partition", "inspection", "relations", "weights",
     }  # fmt: skip
+    assert browser.find_element("id", "settings").text.split("\n") == [  # nothing to compare, no environment yet
+        "Configuration", "Full configuration", "Reproduce", "motet run x/config.yaml", "Copy",
+    ]  # fmt: skip
     data = json.loads(browser.execute_script("return document.getElementById('data').textContent"))
     assert data["title"] == "one run"
 

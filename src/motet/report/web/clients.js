@@ -45,6 +45,7 @@ function clientDots(groups, clients, metric, rows) {
     mode: "markers",
     name: shorten(method, 30),
     marker: { size: 10, color: methodColor(method), symbol: dotSymbol(method), opacity: 0.85 },
+    cliponaxis: false, // a dot at the edge, such as a score of 1, is drawn whole
     hovertemplate: `<b>${escapeLabel(method)}</b><br>%{y}: %{x:.3f}<extra></extra>`,
   }));
   const lowest = rows.reduce((a, b) => (b[5] < a[5] ? b : a));

@@ -31,9 +31,9 @@ function showDeployment() {
   ]));
 }
 
-function deploymentText({ state, cohort, answered }) {
-  const replies = state === "running" && cohort ? `, ${answered ?? 0} of ${cohort} clients have answered` : "";
-  return `${state}${replies}`;
+function deploymentText({ state, waited_for: waiting = {} }) {
+  const count = state === "running" ? Object.keys(waiting).length : 0;
+  return count ? `${state}, waiting for ${count} ${count === 1 ? "client" : "clients"}` : state;
 }
 
 function clientsTable(status) {

@@ -153,6 +153,7 @@ function initSettings() {
   const entries = report.runs.map((run, i) => [String(i), runLabel(run)]);
   fillSelect($("first-run"), entries, "0");
   fillSelect($("second-run"), entries, String(Math.min(1, report.runs.length - 1)));
+  for (const part of [$("first-run").closest("form"), $("differences")]) part.hidden = report.runs.length < 2;
   showSettings();
 }
 
@@ -170,8 +171,11 @@ function showSettings() {
   );
   $("config").textContent = first.config;
   $("command").textContent = first.command;
-  const environment = sortableTable(["name", "value"], Object.entries(first.environment), { alignLeft: true });
-  $("environment").replaceChildren(scrollable(environment));
+  const environment = Object.entries(first.environment);
+  $("environment").replaceChildren();
+  if (!environment.length) return; // it is written at the end of a run
+  const table = sortableTable(["name", "value"], environment, { alignLeft: true });
+  $("environment").append(createElement("h3", {}, "Environment"), scrollable(table));
 }
 
 // What a model wrote before and after training
