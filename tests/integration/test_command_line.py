@@ -26,7 +26,7 @@ def test_a_run_writes_its_results_to_a_folder(motet: Call, tmp_path: Path) -> No
     assert "round 2/2" in out
     assert {p.name for p in folder.iterdir()} == {
         "config.yaml", "inspection.json", "metrics.jsonl", "summary.json", "items.npz", "labels.json", "partition.json",
-        "curves.png", "traffic.png", "checkpoint", "model",
+        "curves.png", "traffic.png", "checkpoint", "model", "version.json",
     }  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import motet
 from motet.core.messages import message
 from motet.core.script import ClientId
 
@@ -125,8 +126,8 @@ class Admission:
         """
         if request.protocol != PROTOCOL_VERSION:
             return (
-                f"the server uses protocol {PROTOCOL_VERSION}, you use {request.protocol}; "
-                "use the same version of Motet."
+                f"the server uses protocol {PROTOCOL_VERSION} (Motet {motet.__version__}), you use {request.protocol}; "
+                "use the same version of Motet. What you have finished is kept."
             )
         if request.digest and request.digest != self.acceptance.digest:
             return (

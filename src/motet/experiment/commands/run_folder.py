@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, first_line
+from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
@@ -77,6 +78,7 @@ def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
         path = baseline_folder(folder, name)
         create_private_folder(path)
         text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+        write_format(path)
         write_atomically(path / "config.yaml", text.encode())
 
 
@@ -110,6 +112,7 @@ def load_config(folder: Path) -> RunConfig:
             f"'{folder}' is not a run: it has no config.yaml. "
             "Runs are in runs/<recipe>-<number>, or in the folder that was given as --out."
         )
+    check_format(folder)
     try:
         settings = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:

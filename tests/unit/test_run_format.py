@@ -1,0 +1,72 @@
+"""Run folders of other versions: this Motet resumes them, or says why not and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import motet
+from motet.cli import app
+from motet.core.errors import ConfigError
+from motet.experiment.commands.run_folder import create_run_folder, load_config
+from motet.experiment.commands.run_format import RUN_FORMAT, VERSION_FILE
+from motet.experiment.recipe.run_config import RunConfig
+from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    create_run_folder(folder, {"": RunConfig.from_settings("toy", {"rounds": 4})})
+    return folder
+
+
+def test_a_run_has_the_version_that_wrote_it(run: Path) -> None:
+    assert json.loads((run / VERSION_FILE).read_text()) == {"format": RUN_FORMAT, "motet": motet.__version__}
+    assert load_config(run).rounds == 4
+
+
+def test_a_run_from_before_there_were_versions_can_be_resumed(run: Path) -> None:
+    (run / VERSION_FILE).unlink()
+    assert load_config(run).rounds == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "version", "advice"),
+    [
+        (RUN_FORMAT + 1, "9.9.0", "Finish the run with Motet 9.9.0 or a newer one"),
+        (0, "0.0.1", "Finish the run with Motet 0.0.1 and export its model there"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "run", "resume"])
+def test_a_run_of_another_format_is_refused_and_left_as_it_is(
+    command: str, number: int, version: str, advice: str, run: Path
+) -> None:
+    (run / VERSION_FILE).write_text(json.dumps({"format": number, "motet": version}))
+    files = {path: path.read_bytes() for path in run.iterdir()}
+    arguments = [str(run)] if command == "resume" else ["toy-classification", "--resume", "--out", str(run)]
+    result = CliRunner().invoke(app, [command, *arguments])
+    assert result.exit_code == 2
+    assert f"was written by Motet {version} (format {number}), and this is Motet {motet.__version__}" in result.output
+    assert advice in result.output
+    assert {path: path.read_bytes() for path in run.iterdir()} == files
+
+
+def test_a_damaged_version_is_explained(run: Path) -> None:
+    (run / VERSION_FILE).write_text("{}")
+    with pytest.raises(ConfigError, match="has no format; expected a number"):
+        load_config(run)
+
+
+def test_a_client_of_another_version_is_told_which_one_the_server_has() -> None:
+    admission = Admission(JoinAccepted("run", "session", "", {}, {}), expected=["north"])
+    request = JoinRequest(protocol=PROTOCOL_VERSION + 1, clients=("north",), digest="", token="")
+    reason = admission.rejection_reason(request)
+    assert reason is not None
+    assert (
+        f"the server uses protocol {PROTOCOL_VERSION} (Motet {motet.__version__}), you use {PROTOCOL_VERSION + 1}"
+        in reason
+    )
