@@ -81,7 +81,7 @@ def test_clients_are_told_why_a_run_has_failed(
         return "memory"
 
     threads = ClientThreads()
-    monkeypatch.setattr("motet.experiment.commands.serve_run._run", fail)
+    monkeypatch.setattr("motet.experiment.loop.run_loop.FederatedRun.run_rounds", fail)
     config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc", "clients": 1}})
     with pytest.raises(type(error)):
         serve_run(config, tmp_path / "run", resume=False, log=print, listen=join)

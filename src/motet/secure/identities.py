@@ -75,8 +75,7 @@ def _read_key(path: Path) -> bytes:
     except (OSError, ValueError):
         key = b""
     if len(key) != KEY_BYTES:
-        raise ConfigError(
-            f"{path} does not contain a key of {KEY_BYTES} bytes in hexadecimal; "
-            f"create one: motet identities {path.parent} {path.stem}"
-        )
+        is_public = path.suffix == ".pub"
+        advice = f"ask {path.stem} for it" if is_public else f"create one: motet identities {path.parent} {path.stem}"
+        raise ConfigError(f"{path} does not contain a key of {KEY_BYTES} bytes in hexadecimal; {advice}")
     return key

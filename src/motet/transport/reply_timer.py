@@ -40,7 +40,7 @@ class TimedTransport:
         return reply
 
     def close(self) -> None:
-        self.transport.close()
+        """Do nothing: the server closes the connections itself, and tells the clients why."""
 
     def traffic(self) -> dict[ClientId, dict[str, int]]:
         """Return the bytes of each client's messages since this server started, evaluations included."""
