@@ -99,7 +99,9 @@ def test_ffa_lora_never_changes_or_sends_a(adapter_federation: Federation) -> No
     for pair in adapter_pairs(initial.layout):
         assert all(torch.equal(client[pair.a], initial[pair.a]) for client in [*trained, params])
         assert not torch.equal(params[pair.b], initial[pair.b])
-    state = start_run(adapter_federation, make_algorithm("ffa_lora")).state
+    run = start_run(adapter_federation, make_algorithm("ffa_lora"))
+    assert not run.plan.has_personal_models  # all clients have the same A, so there is a global model
+    state = run.state
     assert not any(".lora_A." in name for name in state.params.layout.names)
     assert not make_algorithm("ffa_lora").personal
 

@@ -99,6 +99,11 @@ class Algorithm(Program, Protocol):
         return Layers.none()
 
     @attribute
+    def trained(self) -> Layers:
+        """The layers that clients train. The others stay as they are in the initial model, which all clients have."""
+        return Layers.all()
+
+    @attribute
     def sends_weights_first(self) -> bool:
         """True if clients first send weights that depend on their losses. Not allowed with privacy noise."""
         return False

@@ -144,10 +144,11 @@ class RunPlan:
 
     @cached_property
     def has_personal_models(self) -> bool:
-        """True if there is no global model: the algorithm has none, or does not average all of its layers."""
+        """True if there is no global model: the algorithm has none, or does not average all layers that are trained."""
         view = self.algorithm.view(self.initial_state, "")
-        server_layout = self.federation.server_context(0).model.initial_params.layout
-        return self.algorithm.personal or (isinstance(view, Params) and view.layout != server_layout)
+        layout = self.federation.server_context(0).model.initial_params.layout
+        complete = (layout, layout.select_layers(self.algorithm.trained))
+        return self.algorithm.personal or (isinstance(view, Params) and view.layout not in complete)
 
     @cached_property
     def initial_state(self) -> Any:
