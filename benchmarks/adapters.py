@@ -232,6 +232,7 @@ class PeftLoop:
 
 def bare(workload: AdapterWorkload, device: torch.device) -> PlayRound:
     loop = PeftLoop(workload, device)
+    loop.train(workload.batches(0, 0)[:2])  # warm up; a whole round would take as long as the measured one
 
     def play(index: int) -> None:
         sums = [torch.zeros_like(p) for p in loop.trained]
@@ -268,7 +269,7 @@ def measure(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, An
             torch.cuda.reset_peak_memory_stats()
         play = SYSTEMS[name](workload, device)
         rounds = 1 if name == "bare" else args.rounds
-        warmup = args.warmup if name == "packed" else 1
+        warmup = {"bare": 0, "packed": args.warmup}.get(name, 1)
         times = []
         for index in range(warmup + rounds):
             start = time.perf_counter()
@@ -297,7 +298,7 @@ def measure_generation(args: argparse.Namespace, workload: AdapterWorkload) -> d
         results[attempt] = time.perf_counter() - start
         print(f"motet, {attempt}: {results[attempt]:.2f} s", flush=True)
     module = model.module.eval()
-    start = time.perf_counter()
+    start, rows = time.perf_counter(), rows[: args.generate_peer]
     for begin in range(0, len(rows), args.generate_batch):
         batch = features.batch(rows[begin : begin + args.generate_batch])
         starts = batch["completion_start"]
@@ -308,7 +309,9 @@ def measure_generation(args: argparse.Namespace, workload: AdapterWorkload) -> d
                 input_ids=padded, attention_mask=(padded != 0).long(), max_new_tokens=args.new_tokens, do_sample=False
             )
     torch.cuda.synchronize()
-    return {**results, "transformers": time.perf_counter() - start, "prompts": len(rows)}
+    scale = len(job.examples) / len(rows)  # prompts are in random order
+    transformers_seconds = scale * (time.perf_counter() - start)
+    return {**results, "transformers": transformers_seconds, "prompts": len(job.examples), "measured": len(rows)}
 
 
 def main() -> None:
@@ -328,6 +331,7 @@ def main() -> None:
     parser.add_argument("--generate", type=int, default=0, help="Measure greedy decoding of this many prompts instead.")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--generate-batch", type=int, default=16)
+    parser.add_argument("--generate-peer", type=int, default=192, help="Prompts for transformers; the time is scaled.")
     parser.add_argument("--json", type=Path, help="Append the results to this file, one JSON object per line.")
     args = parser.parse_args()
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
 
 
-def natural(corpus: Corpus, seed: Seed, column: str = "client", min_examples: int | None = None) -> Partition:
-    """Make each value of a column (author, domain, mailbox) with at least min_examples training examples a client."""
+def natural(
+    corpus: Corpus,
+    seed: Seed,
+    column: str = "client",
+    min_examples: int | None = None,
+    held_out: tuple[str, ...] = (),
+) -> Partition:
+    """Make each value of a column (author, domain, mailbox) with at least min_examples training examples a client.
+
+    The values in `held_out` are no clients, and nobody trains on their rows. The global test set has only their test
+    rows, so it shows how models do on domains or tasks that no client has.
+    """
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
+    excluded = _find_values(corpus, column, Trait(names, codes), held_out)
+    counts[excluded] = 0
     num_values = int((counts > 0).sum())
     if num_values < 2:
         value = names[int(counts.argmax())]
@@ -29,10 +44,14 @@ def natural(corpus: Corpus, seed: Seed, column: str = "client", min_examples: in
             "Ask for at most that many."
         )
     train, test, client_names = split_by_trait(corpus, Trait(names, codes), selected)
-    recipe = {"type": "natural", "column": column, "min_examples": min_examples}
+    recipe: dict[str, Any] = {"type": "natural", "column": column, "min_examples": min_examples}
+    global_test = None
+    if held_out:
+        recipe["held_out"] = list(held_out)
+        global_test = corpus.num_train + np.flatnonzero(np.isin(codes[corpus.num_train :], excluded))
     if len(selected) < num_values:
         recipe["dropped_clients"] = num_values - len(selected)
-    return Partition(train, test, {**recipe, "seed": seed.root}, client_names)
+    return Partition(train, test, {**recipe, "seed": seed.root}, client_names, global_test=global_test)
 
 
 def split_by_trait(
@@ -51,6 +70,17 @@ def split_by_trait(
     test = _rows_by_client(clients[corpus.num_train :], len(selected))
     test = ClientRows(test.rows + corpus.num_train, test.offsets)
     return train, test, NamedClients(trait.categories[selected])
+
+
+def _find_values(corpus: Corpus, column: str, trait: Trait, held_out: tuple[str, ...]) -> np.ndarray:
+    """Return the codes of the values in `held_out`, each of which must have test rows."""
+    in_test = [str(value) for value in trait.categories[np.unique(trait.codes[corpus.num_train :])]]
+    if missing := next((value for value in held_out if value not in in_test), None):
+        raise ConfigError(
+            f"partition.held_out has '{missing}', but no test row has this value in column '{column}'. Name values of "
+            f"that column, such as '{in_test[0]}'.{did_you_mean(missing, in_test)}"
+        )
+    return np.flatnonzero(np.isin(trait.categories, held_out))
 
 
 def _rows_by_client(clients: np.ndarray, num_clients: int) -> ClientRows:
