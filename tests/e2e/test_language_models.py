@@ -86,8 +86,8 @@ def test_clients_with_their_own_chats_send_adapters_and_never_the_base(motet: Pr
 @pytest.mark.parametrize(
     "settings",
     [
-        ["secure=secagg"],
-        ["secure=secagg", "privacy.type=distributed", "privacy.clip=1.0", "privacy.noise=0.5"],
+        ["secure=secagg_plus"],
+        ["algorithm=ffa_lora", "secure=secagg", "privacy.type=distributed", "privacy.clip=1.0", "privacy.noise=0.5"],
         ["privacy.type=central", "privacy.clip=1.0", "privacy.noise=0.5"],
     ],
     ids=["masks", "distributed noise", "central noise"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ SETTINGS = [
     "solver.epochs=1",
     "evaluation.samples=3",
 ]
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "score_adapters.py"
 
 
 def save_base(folder: Path, hidden_size: int = 32) -> Path:
@@ -85,6 +89,13 @@ def test_peft_and_transformers_load_what_was_trained(run: Path, tmp_path: Path) 
     assert text[0]["generated_text"].startswith("[CLS] name the topic of")
     assert loading_code("instruct", run / "model").startswith("peft.AutoPeftModelForCausalLM")
     assert loading_code("instruct", tmp_path / "merged").startswith("transformers.pipeline")
+
+
+def test_peft_gives_the_scores_of_the_summary(run: Path) -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    expected = json.loads((run / "summary.json").read_text())["final"]
+    scores: dict[str, float] = example["score_adapters"](run)
+    assert scores == pytest.approx({name: expected[name] for name in scores}, abs=1e-4)
 
 
 def test_the_card_says_how_the_adapters_were_trained(run: Path) -> None:

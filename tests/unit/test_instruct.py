@@ -110,6 +110,20 @@ def test_a_row_that_cannot_be_learned_is_named(row: dict[str, Any], message: str
         load(write_rows(tmp_path / "rows.jsonl", rows))
 
 
+@pytest.mark.parametrize(
+    ("task", "row", "message"),
+    [
+        ("instruct", {"prompt": "a"}, "line 1: task instruct needs the column completion, and there is none; there are prompt"),
+        ("instruct", {"completion": "a"}, "needs the column prompt, .* Add prompt and completion, messages, or"),
+        ("preference", {"prompt": "a", "chosen": "b"}, "task preference needs the column rejected"),
+    ],
+)  # fmt: skip
+def test_a_missing_column_is_named(task: str, row: dict[str, str], message: str, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [row, row])
+    with pytest.raises(DataError, match=message):
+        load_corpus(DataConfig(path=str(path)), Seed(0), task)
+
+
 def test_other_tasks_ignore_columns_of_instructions(tmp_path: Path) -> None:
     corpus = load(write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "x", "input": 7}] * 4))
     assert (corpus.task, set(corpus.columns)) == ("classification", {"text", "label"})

@@ -20,6 +20,11 @@ _ALTERNATIVES = {
     ("instruction", "output"): ("prompt", "completion"),
     ("chosen", "rejected"): ("prompt",),
 }
+_NEEDED = {"instruct": ("prompt", "completion"), "preference": ("prompt", "chosen", "rejected")}
+_EXPECTED = {
+    "instruct": "Add prompt and completion, messages, or instruction and output, or name them in data.columns.",
+    "preference": "Add prompt, chosen and rejected, or name them in data.columns.",
+}
 _REPLACED = ("messages", "instruction", "input", "output")
 _ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant"}  # of ShareGPT and its relatives
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -48,6 +53,12 @@ def instruction_prompt(instruction: str, context: str = "") -> str:
 
 def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
     """Return the columns of task `instruct` or `preference`; an error names the row that does not fit."""
+    available = {*columns, *derivable_columns(columns)}
+    if missing := [name for name in _NEEDED[task] if name not in available]:
+        raise DataError(
+            f"{describe(0)}: task {task} needs the column {' and '.join(missing)}, and there is none; there are "
+            f"{', '.join(columns) or 'no columns of this task'}. {_EXPECTED[task]}"
+        )
     build = _build_instructions if task == "instruct" else _build_preferences
     return build(columns, describe)
 
