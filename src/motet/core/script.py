@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from motet.core.attributes import attribute, undeclared
@@ -108,9 +109,17 @@ def find_client_method(method: Callable[..., Any]) -> ClientMethod:
 
 def client_methods(program: Program) -> dict[str, ClientMethod]:
     """Return a program's client methods by the name they have in messages."""
-    members = inspect.getmembers_static(type(program), inspect.isfunction)
-    marks = {name: vars(function)[_MARK] for name, function in members if _MARK in vars(function)}
-    return {mark.name: find_client_method(getattr(program, name)) for name, mark in marks.items()}
+    return {name: find_client_method(getattr(program, attribute)) for name, attribute in _marked(type(program)).items()}
+
+
+@cache
+def _marked(cls: type[Program]) -> dict[str, str]:
+    """Return the attributes of a class that are client methods, by their name in messages.
+
+    Every request asks for them, and looking at all members of a class takes a millisecond.
+    """
+    members = inspect.getmembers_static(cls, inspect.isfunction)
+    return {vars(function)[_MARK].name: name for name, function in members if _MARK in vars(function)}
 
 
 def iter_programs(program: Program) -> Iterator[Program]:
