@@ -12,23 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.workload import Workload
+from benchmarks.workload import Inputs, Workload
 from motet.learning.solver import Solver
 
 
-def train(
-    module: Any, trained: list[Any], solver: Solver, batches: list[np.ndarray], ids: torch.Tensor, labels: torch.Tensor
-) -> None:
+def train(module: Any, trained: list[Any], solver: Solver, batches: list[np.ndarray], inputs: Inputs) -> None:
     """Train one client: a plain loop with fused optimizers and, on a GPU, bfloat16 autocast."""
     if solver.optimizer == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=solver.learning_rate, fused=True)
     else:
         optimizer = torch.optim.AdamW(trained, lr=solver.learning_rate, fused=True, weight_decay=0.0)
     for step, indices in enumerate(batches):
-        rows = torch.from_numpy(indices).to(ids.device)
-        texts = ids[rows]
-        with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
-            loss = module(input_ids=texts, attention_mask=torch.ones_like(texts), labels=labels[rows]).loss
+        with torch.autocast(inputs.ids.device.type, torch.bfloat16, enabled=inputs.ids.is_cuda):
+            loss = module(**inputs.batch(indices)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, solver.clip)
@@ -45,7 +41,7 @@ class Bare:
         size = sum(p.numel() for p in self.trained)
         self.params = torch.cat([p.detach().reshape(-1) for p in self.trained]).share_memory_()
         self.sums = [torch.zeros(size).share_memory_() for _ in range(workers)]
-        self.ids, self.labels = (torch.from_numpy(a).long() for a in workload.texts())
+        self.inputs = workload.inputs(torch.device("cpu"))
         context = multiprocessing.get_context("fork")
         self.pipes: list[Any] = []
         torch.set_num_threads(1)
@@ -84,4 +80,4 @@ class Bare:
                 start += p.numel()
         self.module.train()
         batches = self.workload.batches(self.solver, index, client)
-        train(self.module, self.trained, self.solver, batches, self.ids, self.labels)
+        train(self.module, self.trained, self.solver, batches, self.inputs)

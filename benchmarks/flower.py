@@ -21,32 +21,32 @@ from typing import Any
 import torch
 
 from benchmarks.bare import Bare, train
-from benchmarks.workload import Workload
+from benchmarks.workload import Inputs, Workload
 from motet.learning.solver import Solver
 
 
 @cache
-def actor_state(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
+def actor_state(job: str) -> tuple[Workload, Solver, Any, list[Any], Inputs]:
     """Build what an actor keeps between clients."""
     config = json.loads(job)
     torch.set_num_threads(1)
     workload, solver = Workload(**config["workload"]), Solver(**config["solver"])
     device = torch.device(config["device"])
     module = workload.module(config["freeze"]).to(device).train()
-    ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
-    return workload, solver, module, [p for p in module.parameters() if p.requires_grad], ids, labels
+    inputs = workload.inputs(device)
+    return workload, solver, module, [p for p in module.parameters() if p.requires_grad], inputs
 
 
 def train_client(message: Any, context: Any) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     config = message.content["config"]
-    workload, solver, module, trained, ids, labels = actor_state(config["job"])
+    workload, solver, module, trained, inputs = actor_state(config["job"])
     with torch.no_grad():
         for p, new in zip(trained, message.content["arrays"].to_numpy_ndarrays(), strict=True):
             p.copy_(torch.from_numpy(new))
     batches = workload.batches(solver, config["server-round"] - 1, int(context.node_config["partition-id"]))
-    train(module, trained, solver, batches, ids, labels)
+    train(module, trained, solver, batches, inputs)
     arrays = ArrayRecord([p.detach().cpu().numpy() for p in trained])
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": workload.examples})})
     return Message(content=content, reply_to=message)

@@ -2,12 +2,15 @@
 
     python -m benchmarks.simulation                                                  the README's table, on a GPU
     python -m benchmarks.simulation --freeze 3 --sizes 6x768 --tokens 128            with frozen embeddings and 3 layers
+    python -m benchmarks.simulation --uneven --bucket 16 --sizes 6x384               texts of uneven length
+    python -m benchmarks.simulation --sizes t5-60m gpt2-124m --cohorts 10            models that write texts
     python -m benchmarks.simulation --device cpu --sizes 2x128 --tokens 64           on a CPU, with worker processes
 
 All systems train on the same batches. On a GPU, `bare` is a plain PyTorch loop over clients, `big` is one model with one
 batch of all clients' rows (the upper bound), and `one by one` and `packed` are Motet. On a CPU, `bare` is benchmarks/bare.py
 and `motet` is the process executor; rounds of the systems alternate, so that other load on the machine affects all of them.
-`pfl` is included if it is installed. Times are seconds per round, on a CPU the median; the ratio is bare / Motet.
+`pfl` is included if it is installed. Times are seconds per round, on a CPU the median; the ratio is bare / Motet. `limit` is
+what the arithmetic and the optimizer's traffic take at least on an H200, and `reached` is limit / packed.
 """
 
 from __future__ import annotations
@@ -38,6 +41,29 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
 
 PlayRound = Callable[[int, list[int]], None]  # (round index, cohort)
+# Of an H200, measured: products of large bfloat16 matrices, and copies in its memory.
+OPERATIONS_PER_SECOND, BYTES_PER_SECOND = 790e12, 4.3e12
+OPTIMIZER_BYTES = {"adamw": 28, "sgd": 12}  # per trained number and step: weight, gradient and moments, in and out
+
+
+def hardware_limit(workload: Workload, solver: Solver, cohort_size: int, freeze: int) -> float:
+    """Return the seconds that a round takes at least: the arithmetic of its texts, and the traffic of its optimizer.
+
+    Embedding tables are not multiplied, except by an output layer, and only the words of a client's texts are trained.
+    """
+    module = workload.module(freeze)
+    tables = {id(m.weight): m.weight.shape[1] for m in module.modules() if isinstance(m, torch.nn.Embedding)}
+    output = module.get_output_embeddings()
+    multiplied = sum(p.numel() for p in module.parameters() if p.requires_grad and id(p) not in tables)
+    trained, words = multiplied, module.get_input_embeddings().weight
+    if output is not None:  # tied to the table of words, all of which it trains
+        trained, multiplied = trained + words.numel(), multiplied + words.numel()
+    elif words.requires_grad:
+        first_client = workload.texts()[0][: workload.examples]
+        trained += len(np.unique(first_client)) * tables[id(words)]
+    operations = 6 * multiplied * workload.lengths()[: workload.examples].sum()
+    traffic = OPTIMIZER_BYTES[solver.optimizer] * trained * solver.num_steps(workload.examples)
+    return float(cohort_size * (operations / OPERATIONS_PER_SECOND + traffic / BYTES_PER_SECOND))
 
 
 def packed(
@@ -54,7 +80,7 @@ def packed(
 def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> PlayRound:
     module = workload.module(freeze).to(device).train()
     trained = [p for p in module.parameters() if p.requires_grad]
-    ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
+    inputs = workload.inputs(device)
     shared = [p.detach().clone() for p in trained]
 
     def play(index: int, cohort: list[int]) -> None:
@@ -62,7 +88,7 @@ def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) 
         for client in cohort:
             with torch.no_grad():
                 torch._foreach_copy_(trained, shared)
-            train(module, trained, solver, workload.batches(solver, index, client), ids, labels)
+            train(module, trained, solver, workload.batches(solver, index, client), inputs)
             with torch.no_grad():
                 torch._foreach_add_(sums, torch._foreach_sub(trained, shared))
         torch._foreach_add_(shared, sums, alpha=1 / len(cohort))
@@ -73,12 +99,12 @@ def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) 
 def big(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> PlayRound:
     module = workload.module(freeze).to(device).train()
     trained = [p for p in module.parameters() if p.requires_grad]
-    ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
+    inputs = workload.inputs(device)
 
     def play(index: int, cohort: list[int]) -> None:
         by_client = [workload.batches(solver, index, client) for client in cohort]
         batches = [np.concatenate(step) for step in zip(*by_client, strict=True)]
-        train(module, trained, solver, batches, ids, labels)
+        train(module, trained, solver, batches, inputs)
 
     return play
 
@@ -94,7 +120,7 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
     systems: dict[str, tuple[Callable[..., PlayRound], int, int]] = {  # with rounds and warmup rounds
         "bare": (bare, few_rounds, 1),
         "one by one": (lambda *options: packed(*options, width=1), few_rounds, 1),
-        "packed": (packed, args.rounds, 2),
+        "packed": (packed, args.rounds, 4),
         "big": (big, args.rounds, 1),
         "pfl": (pfl_round, few_rounds, 1),
     }
@@ -151,11 +177,14 @@ def selected_systems(args: argparse.Namespace) -> list[str]:
 
 
 def measure(args: argparse.Namespace, size: str, cohort_size: int, optimizer: str, tokens: int) -> dict[str, Any]:
-    workload = Workload(size, clients=max(100, cohort_size), tokens=tokens)
-    solver = Solver(optimizer=optimizer, lr=1e-2 if optimizer == "sgd" else 1e-5, batch=16)  # type: ignore[arg-type]
+    workload = Workload(size, clients=max(100, cohort_size), tokens=tokens, uneven=args.uneven)
+    rate = 1e-2 if optimizer == "sgd" else 1e-5
+    solver = Solver(optimizer=optimizer, lr=rate, batch=16, bucket=args.bucket)  # type: ignore[arg-type]
     results = (measure_cpu if args.device == "cpu" else measure_gpu)(args, workload, solver, cohort_size)
     ours = results.get("packed") or results.get("motet")
     ratio = {"ratio": results["bare"]["seconds"] / ours["seconds"]} if ours and "bare" in results else {}
+    if args.device != "cpu":
+        ratio["limit"] = hardware_limit(workload, solver, cohort_size, args.freeze)
     setting = {"size": size, "cohort": cohort_size, "optimizer": optimizer, "tokens": tokens, "freeze": args.freeze}
     return {**setting, "device": args.device, **results, **ratio}
 
@@ -164,8 +193,12 @@ def format_row(args: argparse.Namespace, row: dict[str, Any]) -> str:
     setting = [str(row[key]) for key in ("size", "cohort", "optimizer", "tokens", "freeze")]
     times = [f"{row[name]['seconds']:.3f}" for name in selected_systems(args)]
     ratio = f"{row['ratio']:.2f}" if "ratio" in row else "–"
-    peak = f"{row['packed']['peak_gb']:.1f}" if "packed" in row else "–"
-    return "| " + " | ".join([*setting, *times, ratio, peak]) + " |"
+    cells = [*setting, *times, ratio]
+    if args.device != "cpu":
+        packed_row = row.get("packed")
+        share = f"{row['limit'] / packed_row['seconds']:.0%}" if packed_row else "–"
+        cells += [f"{row['limit']:.3f}", share, f"{packed_row['peak_gb']:.1f}" if packed_row else "–"]
+    return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
@@ -177,11 +210,16 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", help="Measure only these systems.")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--freeze", type=int, default=0, help="Freeze the embeddings and this many layers.")
+    parser.add_argument(
+        "--uneven", action="store_true", help="Texts of log-normal lengths, with --tokens as their mean."
+    )
+    parser.add_argument("--bucket", type=int, default=0, help="solver.bucket: batches of similar length.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=2, help="Worker processes with one thread each, on a CPU.")
     parser.add_argument("--json", type=Path, help="Append the results to this file, one JSON object per line.")
     args = parser.parse_args()
-    titles = ["model", "cohort", "optimizer", "tokens", "frozen", *selected_systems(args), "bare / Motet", "peak GB"]
+    titles = ["model", "cohort", "optimizer", "tokens", "frozen", *selected_systems(args), "bare / Motet"]
+    titles += ["limit", "reached", "peak GB"] if args.device != "cpu" else []
     print("| " + " | ".join(titles) + " |")
     print("|" + " --- |" * len(titles))
     for size in args.sizes:
