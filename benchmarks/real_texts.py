@@ -91,11 +91,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--bucket", type=int, default=16)
+    parser.add_argument("--only", default="", help="Measure only rows with this text in their name.")
     args = parser.parse_args()
     torch.set_num_threads(1)
     corpus = motet.load("20news", path=args.data)
     print("| | plain loop | Motet | plain / Motet | Motet, first round |\n| --- | --- | --- | --- | --- |")
     for name, frozen in FROZEN.items():
+        if args.only not in name:
+            continue
         medians = measure(args, corpus, frozen)
         plain, ours, first = (f"{medians[key][0]:.2f} ({medians[key][1]:.2f})" for key in ("plain", "motet", "first"))
         ratio = medians["plain"][0] / medians["motet"][0]
