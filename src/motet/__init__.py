@@ -58,7 +58,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'motet' has no attribute '{name}'")
     algorithms = importlib.import_module("motet.algorithms").ALGORITHMS
     if name not in algorithms:
-        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join([*_MODULES, *algorithms])}")
+        from motet.core.suggestions import name_choices
+
+        choices = name_choices(name, [*_MODULES, *algorithms], verb="it has", see="dir(motet)")
+        raise AttributeError(f"module 'motet' has no attribute '{name}'{choices}")
     return algorithms[name]
 
 

@@ -25,12 +25,13 @@ from motet.experiment.commands.model_export import save_model
 from motet.experiment.commands.python_run import (
     build_run_components,
     build_run_config,
+    check_run_arguments,
     execute_in_process,
     open_run_folder,
 )
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.recipe_runner import run_recipe as run_config
-from motet.experiment.commands.run_folder import create_new_folder, load_config
+from motet.experiment.commands.run_folder import create_new_folder, load_config, require_no_file
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
@@ -63,7 +64,7 @@ def federation(
     model: str | Mapping[str, Any] = "minilm",
     max_tokens: int = 128,
     freeze: Sequence[str] = (),
-    partition: str = "uniform",
+    partition: str | Mapping[str, Any] = "uniform",
     task: str | Mapping[str, Any] = "auto",
     seed: int = 42,
     public_share: float = 0.0,
@@ -77,11 +78,15 @@ def federation(
     {"type": "classification", "class_weights": "balanced"}. `public_share` of the training rows become public texts, which
     distillation needs. `dev_share` of them are held out to select the best round (`RunResult.best_dev_round`).
     """
+    if not isinstance(model, str | Mapping):
+        raise ConfigError(f"federation: model is {model!r}; expected a name, such as 'minilm', or {{'name': …}}.")
     section = {"name": model} if isinstance(model, str) else dict(model)
+    division = ComponentConfig.from_settings(partition, "uniform", "partition")
+    DataConfig(public_share=public_share, dev_share=dev_share)  # checks them
     return federate_corpus(
         instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": tuple(freeze), **section}, "model"),
         corpus if isinstance(corpus, Corpus) else load(corpus, seed=seed),
-        ComponentConfig(partition, options),
+        ComponentConfig(division.type, {**division.options, **options}),
         Seed(seed),
         task=ComponentConfig.from_settings(task, "auto", "task"),
         public_share=public_share,
@@ -113,12 +118,13 @@ def run(
     of a recipe: solver, server, codec, secure, privacy, robust, attack, wait_policy, evaluation, checkpoint, track,
     precision, transport.
     """
-    evaluation = {"every": evaluate_every, **settings.pop("evaluation", {})}
+    evaluation = {"every": evaluate_every}
     sampling = cohort if isinstance(cohort, Mapping) else {"size": cohort}
     sections = {"rounds": rounds, "cohort": sampling, "evaluation": evaluation, "device": device, "network": network}
-    sections |= settings
+    sections = merge_settings(sections, settings)
     if workers is not None:
         sections = merge_settings({"transport": "in_process", **sections}, {"transport": {"workers": workers}})
+    check_run_arguments(federation, algorithm)
     config = build_run_config(algorithm, sections)
     components = build_run_components(config, algorithm, channel)
     if isinstance(federation, Federation):
@@ -166,6 +172,9 @@ def profile(folder: str | Path | None = None) -> Iterator[Profiler]:
 
 def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:
     """Save the global model, or one client's model, as a directory that transformers can load."""
+    if isinstance(federation, RunResult):
+        raise ConfigError("export: the first argument is a RunResult; write motet.export(federation, result, path).")
+    require_no_file(Path(path))
     if not isinstance(federation, Federation):
         raise ConfigError(
             "export: this federation has a custom trainer, and Motet does not know how to save its model. Pass the "

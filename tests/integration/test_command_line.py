@@ -82,7 +82,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
-        (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes."),
+        (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes"),
         (["run", "quickstrat.yaml"], "check the path. Did you mean 'quickstart'?"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
         (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, MotetError, RunError
+from motet.experiment.build.federation import Federation
 from motet.learning.solver import Solver
 
 Points = list[tuple[float, float]]
@@ -271,6 +273,38 @@ def test_errors_about_a_table_speak_of_the_table(
     with pytest.raises(MotetError, match=message) as error:
         motet.load(make(columns), **options)
     assert not re.search(r"parquet|arrow|data\.|/tmp", str(error.value)), str(error.value)
+
+
+@functools.cache
+def small() -> Federation:
+    return motet.federation(motet.load("toy-classification", limit=30, test_limit=20), model="tiny", clients=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: motet.load(small()), "the data is a Federation; expected the name of a corpus"),
+        (lambda: motet.federation("toy-classification", model=None), "model is None; expected a name"),  # type: ignore[arg-type]
+        (lambda: motet.federation("toy-classification", model="tiny", dev_share=2), "dev_share is 2; expected a share"),
+        (lambda: motet.federation("toy-classification", partition="dirichlet"), "Did you mean 'label'"),
+        (lambda: motet.run(small().corpus, "fedavg", rounds=1), r"is a Corpus; .* motet.federation"),  # type: ignore[arg-type]
+        (lambda: motet.run("fedavg", small(), rounds=1), "the federation comes first"),  # type: ignore[arg-type]
+        (lambda: motet.run(small(), motet.fedavg, rounds=1), r"call it, fedavg\(\), or give its name"),  # type: ignore[arg-type]
+        (lambda: motet.run(small(), "fedavg", rounds=1, evaluation=2), "evaluation is 2; expected options"),
+        (lambda: motet.export(small(), None, __file__), "is a file; expected a folder"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_arguments_are_explained(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(MotetError, match=message):
+        call()
+
+
+def test_sections_may_be_objects_and_dictionaries() -> None:
+    clients = motet.federation(small().corpus, model="tiny", partition={"type": "label", "alpha": 9.0}, clients=2)
+    assert len(clients.clients) == 2
+    first = motet.run(clients, "fedavg", rounds=1, workers=0, solver=Solver(lr=0.01, batch=8))
+    second = motet.run(clients, "fedavg", rounds=1, workers=0, solver={"lr": 0.01, "batch": 8})
+    assert first.final == second.final
 
 
 def test_a_table_that_arrow_cannot_hold_is_explained() -> None:

@@ -174,7 +174,7 @@ JOIN = ["join", "--name", "north", "--data", "letters.csv", "--server"]
         (["run", "toy-classification", "--out", "letters.csv/run"], "'letters.csv/run' cannot be read or written"),
         (["run", "toy-classification", "--out", "/proc/none/run"], "'/proc/none' cannot be read or written"),
         (["resume", "served"], "motet serve served/config.yaml --resume --out served"),
-        (["run", "toy-classification", "data.name=letters.csv"], "Use data.path for your own files"),
+        (["run", "toy-classification", "data.name=letters.csv"], "For your own files, use data.path=… instead"),
         (["data", "inspect", "mine.csv"], "there is no corpus and no file 'mine.csv'"),
         ([*JOIN, "0.0.0.0:8800"], "stands for all addresses of a machine"),
         ([*JOIN, "server.example"], "expected its host and port, such as server.example:8800"),

@@ -84,6 +84,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["learning-rate=1"], "recipe: unknown option 'learning-rate'. Did you mean 'solver.lr'?"),
         (["epochs=1"], "recipe: unknown option 'epochs'. Did you mean 'solver.epochs'?"),
         (["model.max_length=1"], "model: unknown option 'max_length'; it takes name, max_tokens"),
+        (["model.type=tiny"], "model: unknown option 'type'; it takes name, max_tokens, freeze, from_scratch"),
         (["num_clients=3"], "Did you mean 'partition.clients'?"),
         (["algorithm.type=fedprox", "algorithm.batch_size=1"], "Did you mean 'solver.batch'?"),
         (["data.zzzz=1"], "others (motet list keys)."),

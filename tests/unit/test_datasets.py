@@ -59,7 +59,7 @@ def test_second_file_is_the_test_set(tmp_path: Path) -> None:
         ),
         ("a.jsonl", '{"text": "a", "label": "x"}\n{oops}\n', "a.jsonl, line 2: invalid JSON"),
         ("a.jsonl", "[1]\n", "expected a JSON object, found list"),
-        ("a.doc", "x", "has the suffix '.doc'; Motet reads .csv, .tsv, .tab, .jsonl"),
+        ("a.doc", "x", "has the suffix '.doc'; Motet reads .csv, .jsonl, .parquet"),
     ],
 )
 def test_invalid_file_raises_an_error_with_the_line(name: str, text: str, message: str, tmp_path: Path) -> None:

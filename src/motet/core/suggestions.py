@@ -6,11 +6,14 @@ import difflib
 from collections.abc import Iterable
 
 MAX_NAMES, SOME_NAMES = 10, 5  # more names are not read
+FIELD_WORDS = {"dirichlet": "label", "non_iid": "label", "non-iid": "label", "iid": "uniform", "random": "uniform"}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'mu'?"`, or an empty string if no known word is close."""
     names = {name.lower(): name for name in known}
+    if FIELD_WORDS.get(word.lower()) in names:
+        return f" Did you mean '{names[FIELD_WORDS[word.lower()]]}'?"
     matches = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
     return f" Did you mean '{names[matches[0]]}'?" if matches else ""
 

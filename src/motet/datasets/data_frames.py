@@ -21,15 +21,18 @@ _WRITERS: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
+TABLES = ("DataFrame", "Dataset", "DatasetDict")
+
+
 def load_table(table: Any, config: DataConfig, seed: Seed) -> Corpus:
     """Build a corpus from a table in memory. It gets the same split as the same rows in a file."""
     write = _WRITERS.get(type(table).__module__.partition(".")[0])
-    if write is None:
+    kind = type(table).__name__
+    if write is None or kind not in TABLES:
         raise ConfigError(
-            f"load: the data is a {type(table).__name__}; expected the name of a corpus, a pandas or polars DataFrame, or "
+            f"load: the data is a {kind}; expected the name of a corpus, a pandas or polars DataFrame, or "
             "a Hugging Face Dataset. To read a file: motet.load(path=…)"
         )
-    kind = type(table).__name__
     with tempfile.TemporaryDirectory(prefix="motet-table-") as folder, explain_in_python(kind):
         try:
             write(table, Path(folder) / kind)

@@ -63,10 +63,7 @@ FORMATS = (CSV, TSV, JSON_LINES, JSON, PARQUET, ARROW, EXCEL, CONLL, GOLD_CONLL,
 HDF5_SUFFIXES = (".h5", ".hdf5")
 LOCAL_SUFFIXES = tuple(suffix for file_format in FORMATS for suffix in file_format.suffixes) + HDF5_SUFFIXES
 COMPRESSION_SUFFIXES = tuple(DECOMPRESSORS)
-SUPPORTED_FORMATS = (
-    f"{', '.join(LOCAL_SUFFIXES)}, also compressed ({', '.join(COMPRESSION_SUFFIXES)}) or in an archive "
-    f"({', '.join(ARCHIVE_SUFFIXES)})"
-)
+SUPPORTED_FORMATS = ".csv, .jsonl, .parquet, .xlsx, .txt and others, also compressed (motet list formats)"
 _FORMAT_BY_SUFFIX = {suffix: file_format for file_format in FORMATS for suffix in file_format.suffixes}
 
 

@@ -160,7 +160,7 @@ def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
             raise ConfigError(
                 f"there is no corpus and no file '{name}'; check the path. A recipe names your own files with data.path=…"
             )
-        raise ConfigError(f"data.name is '{name}', a file. Use data.path for your own files (path=… in Python).")
+        raise ConfigError(f"data.name is '{name}', a file. For your own files, use data.path=… instead.")
     if config.path is not None:
         raise ConfigError(
             f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own "

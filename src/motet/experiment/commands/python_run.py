@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.core.suggestions import name_choices
 from motet.core.work import Executor
+from motet.datasets.corpus import Corpus
 from motet.experiment.build.component_builders import (
     build_channel,
     build_components,
@@ -35,6 +37,7 @@ from motet.experiment.recipe.key_synonyms import find_key
 from motet.experiment.recipe.renamed_keys import RENAMED_KEYS
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.solver import Solver
 from motet.report.profiler import span
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.in_process import InProcessTransport
@@ -42,6 +45,17 @@ from motet.transport.in_process import InProcessTransport
 FEDERATION_SECTIONS = ("data", "model", "partition", "task", "groups", "seed")
 OBJECT_SECTIONS = ("solver", "server")
 SECTIONS = tuple(field.name for field in dataclasses.fields(RunConfig) if field.name != "recipe")
+
+
+def check_run_arguments(federation: Any, algorithm: Any) -> None:
+    """Explain arguments of `motet.run` in the wrong order, and functions in place of what they return."""
+    if isinstance(federation, Corpus):
+        raise ConfigError("run: the first argument is a Corpus; divide it among clients: motet.federation(corpus, …).")
+    if isinstance(federation, str) or Algorithm in type(federation).__mro__:
+        raise ConfigError("run: the federation comes first: motet.run(federation, algorithm, rounds=…).")
+    if inspect.isfunction(algorithm):
+        name = algorithm.__name__
+        raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or give its name: '{name}'.")
 
 
 def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: Mapping[str, Any]) -> RunConfig:
@@ -57,6 +71,9 @@ def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: M
                 "give the algorithm by its name."
             )
     section = {"algorithm": algorithm} if isinstance(algorithm, str | Mapping) else {}
+    if isinstance(solver := sections.get("solver"), Solver):
+        changes = {f.name: getattr(solver, f.name) for f in dataclasses.fields(solver)}
+        sections = {**sections, "solver": {n: v for n, v in changes.items() if v != getattr(Solver, n)}}
     config = RunConfig.from_settings("python", {**section, **sections})
     if config.transport.type != "in_process":
         raise ConfigError(

@@ -36,7 +36,7 @@ def create_new_folder(recipe: str, parent: Path = DEFAULT_PARENT) -> Path:
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
     """Keep a run folder for this process until the block ends. Delete the folder if nothing was written to it."""
-    _require_no_file(folder)
+    require_no_file(folder)
     created = [path for path in (folder, *folder.parents) if not path.exists() or path == DEFAULT_PARENT]
     try:
         with lock_folder(folder) as is_claimed:
@@ -60,14 +60,15 @@ def baseline_folder(folder: Path, name: str) -> Path:
 
 def require_empty(folder: Path) -> None:
     """Raise an error if the folder has files, so that no run is overwritten."""
-    _require_no_file(folder)
+    require_no_file(folder)
     if folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
         is_run = (folder / "config.yaml").exists()
         resume = f" To continue the run in it: {resume_command(folder)}" if is_run else ""
         raise ConfigError(f"'{folder}' is not empty; choose a new folder.{resume}")
 
 
-def _require_no_file(folder: Path) -> None:
+def require_no_file(folder: Path) -> None:
+    """Raise an error if there is a file in place of the folder."""
     if folder.is_file():
         raise ConfigError(f"'{folder}' is a file; expected a folder. Choose another folder.")
 

@@ -119,11 +119,13 @@ def _read_recipe(name: str) -> tuple[str, str]:
             )
         return path.stem, path.read_text("utf-8")
     known = list_recipes()
-    if name not in known:
+    if name not in known and path.exists():
         raise ConfigError(
-            f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}. Your own recipe is a "
-            ".yaml file."
+            f"'{name}' is not a recipe, which is a .yaml file. If it is your data, this proposes a recipe: "
+            f"motet data inspect {name}"
         )
+    if name not in known:
+        raise ConfigError(f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}")
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
 
 
