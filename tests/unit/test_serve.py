@@ -92,6 +92,13 @@ def test_clients_are_told_why_a_run_has_failed(
     assert "secret" not in str(result)
 
 
+@pytest.mark.parametrize("bind", ["nohost", "127.0.0.1:99999", ":8890"])
+def test_an_address_to_listen_on_has_a_host_and_a_port(bind: str, tmp_path: Path) -> None:
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc", "clients": 1, "bind": bind}})
+    with pytest.raises(ConfigError, match=f"listen on is '{bind}'; expected host and port"):
+        open_listener(config, tmp_path, NetworkOptions(clients=1, bind=bind))
+
+
 def write_letters(path: Path, rows: int = 20) -> Path:
     lines = [f"{path.stem} word {k},{('yes', 'no')[k % 2]}" for k in range(rows)]
     path.write_text("\n".join(["text,label", *lines]))

@@ -6,6 +6,7 @@ import ipaddress
 
 from motet.core.errors import ConfigError
 
+MAX_PORT = 65535
 PUBLIC_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 
 
@@ -26,6 +27,15 @@ def check_peer_address(address: str, peer: str) -> None:
         raise ConfigError(
             f"the address of the {peer} is '{address}', which stands for all addresses of a machine, so nobody can connect "
             f"to it; expected the name or the address of the {peer}, or localhost:{port} if it is on this machine."
+        )
+
+
+def check_bind(address: str) -> None:
+    """Reject an address to listen on without a valid port. gRPC would take 99999 for 34463."""
+    host, port = split_address(address)
+    if not host or not port.isdigit() or int(port) > MAX_PORT:
+        raise ConfigError(
+            f"the address to listen on is '{address}'; expected host and port up to {MAX_PORT}, such as 127.0.0.1:8890."
         )
 
 

@@ -19,7 +19,7 @@ from motet.experiment.deploy.network_options import FLOWER_HINT, NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
 from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.addresses import is_loopback, require_tls
+from motet.transport.addresses import check_bind, is_loopback, require_tls
 from motet.transport.admission import Admission, JoinAccepted, LoadTokens
 from motet.transport.connections import Connections
 
@@ -170,6 +170,7 @@ def _build_acceptance(config: RunConfig, options: NetworkOptions, local: Federat
 
 def _require_credentials(network: str, options: NetworkOptions) -> None:
     """Reject a server on which anybody in the network could join as any client."""
+    check_bind(options.bind)
     address = options.bind if options.broker is None or network == "grpc" else options.broker
     has_certificates = network == "grpc" and options.ca is not None
     if not (is_loopback(address) or options.allow or has_certificates or options.anyone):
