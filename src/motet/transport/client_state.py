@@ -25,7 +25,9 @@ class ClientStates:
         self.store = None if folder is None else SpillStore(folder, host_budget)
         self.device_budget = device_budget
         self.values: OrderedDict[StateKey, Any] = OrderedDict()  # on the device, least recently used first
-        self.sizes: dict[StateKey, int] = {}
+        self.value_sizes: dict[StateKey, int] = {}  # bytes of each of them; sums are kept, as there may be millions
+        self.changed_sizes: dict[StateKey, int] = {}
+        self.bytes_on_device = self.changed_bytes = 0
         self.stored: dict[StateKey, str] = {}  # committed states in the store, by entry name
         self.changed: dict[StateKey, Any] = {}  # changes of the current round
         self.changed_stored: dict[StateKey, str] = {}  # changes of the current round that are already in the store
@@ -41,26 +43,29 @@ class ClientStates:
             return self.values[key]
         if key not in self.stored:
             return None
-        self._keep(key, self._require_store().get(self.stored[key]))
-        return self.values[key]
+        value = self._require_store().get(self.stored[key])
+        self._keep(key, value, measure_size(value).payload)
+        return value
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         key = (program, client)
         self.changed[key] = value
         self.changed_stored.pop(key, None)
-        self.sizes[key] = measure_size(value).payload
-        if self.store is not None and sum(self.sizes[k] for k in self.changed) > self.device_budget:
+        size = measure_size(value).payload
+        self.changed_bytes += size - self.changed_sizes.get(key, 0)
+        self.changed_sizes[key] = size
+        if self.store is not None and self.changed_bytes > self.device_budget:
             for changed_key, state in self.changed.items():
                 self.changed_stored[changed_key] = self.store.put("-".join(changed_key), state)
-            self.changed.clear()
+            self._clear_changed()
 
     def commit_round(self) -> None:
         """Make the changes of the round permanent."""
         for key, value in self.changed.items():
             self.stored.pop(key, None)
-            self._keep(key, value)
+            self._keep(key, value, self.changed_sizes[key])
         for key, name in self.changed_stored.items():
-            self.values.pop(key, None)
+            self._drop(key)
             self.stored[key] = name
         self.discard_round()
         if self.store is not None:
@@ -68,8 +73,13 @@ class ClientStates:
 
     def discard_round(self) -> None:
         """Forget the changes since the last commit."""
-        self.changed.clear()
+        self._clear_changed()
         self.changed_stored.clear()
+
+    def _clear_changed(self) -> None:
+        self.changed.clear()
+        self.changed_sizes.clear()
+        self.changed_bytes = 0
 
     def save(self) -> dict[StateKey, str]:
         """Write all committed states to files and return the file names."""
@@ -83,6 +93,8 @@ class ClientStates:
     def restore(self, files: dict[StateKey, str]) -> None:
         """Return to the states that `save` wrote to these files."""
         self.values.clear()
+        self.value_sizes.clear()
+        self.bytes_on_device = 0
         self.discard_round()
         self.stored = dict(files)
         if self.store is not None:
@@ -92,18 +104,21 @@ class ClientStates:
         if self.store is not None:
             self.store.delete_except({*self.stored.values(), *self.changed_stored.values()})
 
-    def _keep(self, key: StateKey, value: Any) -> None:
+    def _keep(self, key: StateKey, value: Any, size: int) -> None:
         """Keep a committed state on the device, and move the least recently used ones to the store if it is full."""
-        self.values[key] = value
-        self.values.move_to_end(key)
-        self.sizes.setdefault(key, measure_size(value).payload)
-        while self.store is not None and len(self.values) > 1 and self._bytes_on_device() > self.device_budget:
-            oldest_key, state = self.values.popitem(last=False)
+        self._drop(key)
+        self.values[key], self.value_sizes[key] = value, size
+        self.bytes_on_device += size
+        while self.store is not None and len(self.values) > 1 and self.bytes_on_device > self.device_budget:
+            oldest_key, state = next(iter(self.values.items()))
             if oldest_key not in self.stored:
                 self.stored[oldest_key] = self.store.put("-".join(oldest_key), state)
+            self._drop(oldest_key)
 
-    def _bytes_on_device(self) -> int:
-        return sum(self.sizes[key] for key in self.values)
+    def _drop(self, key: StateKey) -> None:
+        """Remove a state from the device."""
+        self.values.pop(key, None)
+        self.bytes_on_device -= self.value_sizes.pop(key, 0)
 
     def _require_store(self) -> SpillStore:
         if self.store is None:

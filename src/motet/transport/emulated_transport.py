@@ -13,8 +13,7 @@ class EmulatedTransport:
     """Wraps a transport and keeps a virtual clock of how long its messages would have taken."""
 
     def __init__(self, transport: Transport, network: Network, clients: ClientList) -> None:
-        self.transport, self.network = transport, network
-        self.indices = {client: index for index, client in enumerate(clients)}
+        self.transport, self.network, self.clients = transport, network, clients
         network.link_profile(0)  # report an unreadable trace before any training
         self.profiles: dict[ClientId, LinkProfile] = {}
         self.arrival_times: dict[int, float] = {}  # request ID -> when it reached its client
@@ -48,5 +47,5 @@ class EmulatedTransport:
 
     def _profile(self, client: ClientId) -> LinkProfile:
         if client not in self.profiles:
-            self.profiles[client] = self.network.link_profile(self.indices[client])
+            self.profiles[client] = self.network.link_profile(self.clients.index(client))
         return self.profiles[client]

@@ -21,15 +21,16 @@ class SpillStore:
     def __init__(self, folder: Path, memory_budget: int = 0) -> None:
         self.folder, self.memory_budget = folder, memory_budget
         self.in_memory: dict[str, bytearray] = {}
+        self.bytes_in_memory = 0
         self.last_number = 0
 
     def put(self, label: str, value: Any, durable: bool = False) -> str:
         """Store a value and return its name. A durable value is written to a file at once."""
         self.last_number += 1
         name = f"{self.last_number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
-        used = sum(map(len, self.in_memory.values()))
-        if not durable and used + measure_size(value).wire <= self.memory_budget:
+        if not durable and self.bytes_in_memory + measure_size(value).wire <= self.memory_budget:
             self.in_memory[name] = bytearray().join(iter_serialized(value))
+            self.bytes_in_memory += len(self.in_memory[name])
         else:
             self._write(name, iter_serialized(value))
         return name
@@ -42,12 +43,12 @@ class SpillStore:
         for name in names:
             if name in self.in_memory:
                 self._write(name, [self.in_memory[name]])
-                del self.in_memory[name]
+                self._free(name)
 
     def release_except(self, needed: set[str]) -> None:
         """Free the memory of all other entries."""
         for name in [name for name in self.in_memory if name not in needed]:
-            del self.in_memory[name]
+            self._free(name)
 
     def delete_except(self, needed: set[str]) -> None:
         """Free the memory and delete the files of all other entries."""
@@ -56,6 +57,9 @@ class SpillStore:
             for path in self.folder.iterdir():
                 if path.name not in needed:
                     path.unlink()
+
+    def _free(self, name: str) -> None:
+        self.bytes_in_memory -= len(self.in_memory.pop(name))
 
     def continue_after(self, names: Iterable[str]) -> None:
         """Number new entries after these existing ones."""

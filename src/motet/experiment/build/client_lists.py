@@ -29,6 +29,13 @@ class ClientRange:
     def __iter__(self) -> Iterator[ClientId]:
         return (self[i] for i in range(len(self)))
 
+    def index(self, client: ClientId) -> int:
+        """Return the client's position in this range."""
+        index = self.partition_index(client)
+        if index is None:
+            raise ValueError(client)
+        return index - self.start
+
     def partition_index(self, client: ClientId) -> int | None:
         """Return the client's index in the partition, or None if it is not in this range."""
         try:
@@ -56,3 +63,13 @@ class ClientRanges:
 
     def __iter__(self) -> Iterator[ClientId]:
         return (client for clients in self.ranges for client in clients)
+
+    def index(self, client: ClientId) -> int:
+        """Return the client's position in all ranges."""
+        before = 0
+        for clients in self.ranges:
+            index = clients.partition_index(client)
+            if index is not None:
+                return before + index - clients.start
+            before += len(clients)
+        raise ValueError(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,13 @@ def client_label_table(federation: Federation) -> dict[str, Any]:
     The labels are those of the corpus, or its domains or sources. They are left out if groups have different corpora,
     or if there are too many to draw.
     """
-    indices = [(group, i) for group in federation.groups for i in range(group.clients.start, group.clients.stop)]
-    listed = indices[:MAX_CLIENTS]
+    indices = ((group, i) for group in federation.groups for i in range(group.clients.start, group.clients.stop))
+    listed = list(islice(indices, MAX_CLIENTS))
     table: dict[str, Any] = {
         "clients": [federation.clients[i] for i in range(len(listed))],
-        "train": [int(group.partition.train.sizes[i]) for group, i in listed],
-        "test": [int(group.partition.test.sizes[i]) for group, i in listed],
-        "left_out": len(indices) - len(listed),
+        "train": [len(group.partition.train[i]) for group, i in listed],
+        "test": [len(group.partition.test[i]) for group, i in listed],
+        "left_out": len(federation.clients) - len(listed),
     }
     corpus = federation.corpus
     column = next((name for name in ("label", "domain", "source") if name in corpus.columns), None)

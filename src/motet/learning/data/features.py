@@ -110,6 +110,13 @@ class Features:
         ids = self.columns["input_ids"]
         return ids.lengths if isinstance(ids, Ragged) else np.full(len(ids), ids.shape[1])
 
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the lengths of some rows, without computing those of the whole corpus."""
+        ids = self.columns["input_ids"]
+        return (
+            ids.offsets[rows + 1] - ids.offsets[rows] if isinstance(ids, Ragged) else np.full(len(rows), ids.shape[1])
+        )
+
     def passage_tokens(self, row: int) -> np.ndarray:
         """Return the tokens of the text itself, without a question that precedes it.
 
@@ -174,8 +181,7 @@ class Examples:
             return ids.lengths
         if self.features is NO_FEATURES:
             return np.zeros(len(self), np.int64)
-        lengths: np.ndarray = self.features.lengths[self.rows]
-        return lengths
+        return self.features.lengths_of(self.rows)
 
     def batch(self, indices: np.ndarray) -> dict[str, Tensor]:
         """Return examples as padded tensors.

@@ -1,0 +1,213 @@
+"""Measure the cost of a round against the number of clients: seconds, the server's share of them, and memory.
+
+    python -m benchmarks.scale [--clients 1000 10000 100000 1000000] [--cohort 1000] [--rounds 3] [--algorithm fedavg]
+                               [--figure scale.png] [--json rows.json]
+
+The clients are natural: their number of texts is log-normal, and rows and tokens are in files that are mapped into memory,
+so that only the rows of the cohort are read. Jobs run one after another in this process. The server's share is all of a round
+but the jobs. Every number of clients is measured in a new process. Memory is what the process allocates; pages of mapped
+files, which the system can drop at any time, do not count. The first round is a warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from motet.algorithms import ALGORITHMS
+from motet.core.rng import Seed, seeded_torch
+from motet.datasets.columns import CategoryColumn
+from motet.datasets.corpus import Corpus
+from motet.experiment.build.client_lists import ClientRange
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.group_builder import build_group
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.loop.run_loop import FederatedRun
+from motet.experiment.loop.traced_executor import trace_executor
+from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig
+from motet.learning.data.features import Features, Ragged
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.modules.model import Model
+from motet.learning.solver import Solver
+from motet.models.parameter_roles import infer_parameter_roles
+from motet.models.tiny_models import TINY_BERT
+from motet.partitions.partition import ClientRows, Partition
+from motet.report.figure_files import new_figure, save_figure
+from motet.report.profiler import Profiler, activate
+from motet.tasks.classification import Classification
+
+TOKENS, WORDS, CLASSES, TEST_ROWS = 16, 1000, 4, 64
+LABELS = tuple(f"label-{k}" for k in range(CLASSES))
+
+
+def write_texts(clients: int, folder: Path) -> None:
+    """Write the rows of each client and random tokens to files, a part at a time."""
+    rng = np.random.default_rng(0)
+    sizes = np.maximum(1, rng.lognormal(1.2, 0.6, clients)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    np.save(folder / "offsets.npy", offsets)
+    rows = int(offsets[-1]) + TEST_ROWS
+    tokens = np.lib.format.open_memmap(folder / "tokens.npy", "w+", np.int32, (rows * TOKENS,))
+    for start in range(0, len(tokens), 2**22):
+        tokens[start : start + 2**22] = rng.integers(1, WORDS, len(tokens[start : start + 2**22]))
+    np.save(folder / "labels.npy", rng.integers(0, CLASSES, rows))
+    np.save(folder / "starts.npy", np.arange(rows + 1) * TOKENS)
+    np.save(folder / "rows.npy", np.arange(rows))
+
+
+def build_federation(folder: Path) -> Federation:
+    """Map the files into memory as a federation with a tiny BERT."""
+    arrays = {p.stem: np.load(p, mmap_mode="r") for p in folder.glob("*.npy")}
+    offsets, rows = arrays["offsets"], arrays["rows"]
+    train, clients = len(rows) - TEST_ROWS, len(offsets) - 1
+    columns: dict[str, Any] = {
+        "text": CategoryColumn(np.broadcast_to(np.int8(0), len(rows)), ("",)),
+        "label": CategoryColumn(arrays["labels"], LABELS),
+    }
+    corpus = Corpus("random", "classification", columns, train)
+    features = Features("random", {"input_ids": Ragged(arrays["tokens"], arrays["starts"]), "labels": arrays["labels"]})
+    with seeded_torch(0, torch.device("cpu")):
+        config = transformers.BertConfig(**{**TINY_BERT, "vocab_size": WORDS, "num_labels": CLASSES})
+        module: Any = transformers.BertForSequenceClassification(config)
+    roles = infer_parameter_roles(module)
+    model = Model(
+        key="tiny",
+        module=module,
+        roles=roles.roles,
+        embeddings_path=roles.embeddings_path,
+        layers_path=roles.layers_path,
+    )
+    no_tests = ClientRows(np.zeros(0, np.int64), np.broadcast_to(np.int64(0), (clients + 1,)))
+    partition = Partition(ClientRows(rows[:train], offsets), no_tests, {}, global_test=rows[train:])
+    group = build_group(
+        name="random",
+        task=Classification(LABELS),
+        model=model,
+        corpus=corpus,
+        features=features,
+        partition=partition,
+        max_tokens=TOKENS,
+        clients=ClientRange(partition.clients, 0, clients),
+    )
+    return Federation((group,), group, Seed(0))
+
+
+def memory() -> float:
+    """Return the megabytes that this process has allocated, without mapped files."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) / 1e3
+
+
+def measure(clients: int, cohort: int, rounds: int, algorithm: str, folder: Path) -> dict[str, Any]:
+    """Run rounds with a checkpoint after each, and return the medians of their costs."""
+    write_texts(clients, folder)
+    start, before = time.perf_counter(), memory()
+    federation = build_federation(folder)
+    plan = RunPlan(
+        federation=federation,
+        components=RunComponents(ALGORITHMS[algorithm](solver=Solver(optimizer="sgd", lr=0.1, batch=8))),
+        rounds=rounds + 1,
+        cohort=CohortConfig(cohort, "seeded"),
+        evaluation=EvaluationConfig(clients=1),
+        checkpoint=CheckpointConfig(seconds=0.0),
+    )
+    levels = []
+    with activate(Profiler()) as profiler:
+        executor = trace_executor(SerialExecutor(torch.device("cpu")))
+        run = FederatedRun(plan, executor, folder=folder / "run")
+        startup = time.perf_counter() - start
+        for number in range(1, rounds + 2):
+            run.run_rounds(until=number)
+            levels.append(memory())
+    times = profiler.rounds[1:]
+    seconds = [t.clients + t.server for t in times]
+    return {
+        "clients": clients,
+        "cohort": min(cohort, clients),
+        "startup": startup,
+        "seconds": statistics.median(seconds),
+        "server_share": sum(t.server for t in times) / sum(seconds),
+        "server": statistics.median(t.server for t in times),
+        "checkpoint": statistics.median(t.saving for t in times),
+        "megabytes": max(levels) - before,
+        "growth": (levels[-1] - levels[0]) / rounds,
+    }
+
+
+def measure_in_new_process(clients: int, args: argparse.Namespace) -> dict[str, Any]:
+    options = ["--cohort", args.cohort, "--rounds", args.rounds, "--algorithm", args.algorithm]
+    command = [sys.executable, "-m", "benchmarks.scale", "--only", clients, *options]
+    process = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(process.stderr.strip())
+    row: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return row
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw each cost against the number of clients."""
+    clients = [row["clients"] for row in rows]
+    figure, panels = new_figure(columns=3, width=4.2, height=3.4)
+    per_client = [1e3 * row["seconds"] / row["cohort"] for row in rows]
+    panels[0].plot(clients, per_client, marker="o", label="whole round")
+    panels[0].plot(clients, [1e3 * r["server"] / r["cohort"] for r in rows], marker="o", label="server")
+    panels[0].plot(clients, [1e3 * r["checkpoint"] / r["cohort"] for r in rows], marker="o", label="checkpoint")
+    panels[0].set(ylabel="ms per client of the cohort", title="Time of a round")
+    panels[0].legend(frameon=False, fontsize=9)
+    panels[1].plot(clients, [row["megabytes"] for row in rows], marker="o")
+    panels[1].set(ylabel="MB above the start", title="Memory")
+    panels[2].plot(clients, [100 * row["server_share"] for row in rows], marker="o")
+    panels[2].axhline(10, color="gray", linestyle="--", linewidth=1)
+    panels[2].set(ylabel="% of a round", title="Share of the server")
+    for axes in panels:
+        axes.set(xlabel="clients", xscale="log")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--cohort", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--algorithm", default="fedavg")
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the rows to this file.")
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)  # measure in this process
+    args = parser.parse_args()
+    if args.only:
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            print(json.dumps(measure(args.only, args.cohort, args.rounds, args.algorithm, Path(folder))))
+        return
+    print("  clients  cohort  start s  round s  ms/client  server  checkpoint s     MB  MB/round")
+    rows = []
+    for clients in args.clients:
+        rows.append(row := measure_in_new_process(clients, args))
+        print(
+            f"{clients:9,} {row['cohort']:7,} {row['startup']:8.2f} {row['seconds']:8.2f} "
+            f"{1e3 * row['seconds'] / row['cohort']:10.2f} {100 * row['server_share']:5.1f} % "
+            f"{row['checkpoint']:13.3f} {row['megabytes']:6.0f} {row['growth']:9.2f}",
+            flush=True,
+        )
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+    if args.figure:
+        draw(rows, args.figure)
+
+
+if __name__ == "__main__":
+    main()
