@@ -173,7 +173,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     panels[2].set(ylabel="% of a round", title="Share of the server")
     for axes in panels:
         axes.set(xlabel="clients", xscale="log")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)

@@ -15,6 +15,7 @@ from motet.algorithms.ditto import ditto as ditto
 from motet.algorithms.fedavg import fedavg as fedavg
 from motet.algorithms.fedavg_st import fedavg_st as fedavg_st
 from motet.algorithms.fedbn import fedbn as fedbn
+from motet.algorithms.fedbuff import fedbuff as fedbuff
 from motet.algorithms.feddyn import feddyn as feddyn
 from motet.algorithms.fednova import fednova as fednova
 from motet.algorithms.fedopt import fedadagrad as fedadagrad

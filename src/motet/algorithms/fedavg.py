@@ -49,6 +49,7 @@ class FedAvg(Algorithm):
     trained: Layers = Layers.all()  # the other layers stay as they are in the initial model
     frozen: Layers = Layers.none()  # layers that the model must freeze; models built from a recipe do
     local: Layers = Layers.none()  # never shared, even if they are part of `shared`
+    buffer: int | None = None  # replies of an asynchronous update, which is their sum divided by this number (FedBuff)
     name: str = "fedavg"
 
     @property
@@ -74,6 +75,8 @@ class FedAvg(Algorithm):
     def round(self, state: FedAvgState, rnd: Round) -> Script[FedAvgState]:
         mean = yield from total(self.train, to_all(rnd.cohort, state.params))
         update = mean.value if self.sends == "updates" else mean.value - state.params
+        if self.buffer is not None:
+            update = update * (mean.weight / self.buffer)
         return FedAvgState(*self.server.step(state.params, update, state.optimizer_state))
 
     @work(reveals="sum")

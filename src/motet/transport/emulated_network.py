@@ -3,6 +3,9 @@
 Nothing waits. A virtual clock runs alongside: a request reaches its client after the latency and the transfer time, the
 client works, and the reply takes the same way back. The server sends its next requests when the last reply has arrived.
 Clients do not share a link, and the server's own link is not a bottleneck.
+
+Devices and links may differ by log-normal factors. With a spread of 0.7, the 95th percentile is ten times the 5th: the
+order of magnitude that Lai et al. (Oort, 2021) report for phones in AI Benchmark and for mobile links in MobiPerf.
 """
 
 from __future__ import annotations
@@ -69,6 +72,9 @@ class Network:
     up: tuple[float, ...] = (20.0,)  # megabits per second to the server
     latency: tuple[float, ...] = (0.02,)  # seconds per message
     work: tuple[float, ...] = (0.0,)  # seconds that a client works on a request
+    example_seconds: float = 0.0  # more seconds of work for each of a client's training examples
+    device_spread: float = 0.0  # standard deviation of the logarithm of the clients' speeds
+    link_spread: float = 0.0  # the same for their rates; traces stay as they are
     traces: tuple[str, ...] = ()  # CSV files with rates that change over time
 
     def __post_init__(self) -> None:
@@ -76,18 +82,26 @@ class Network:
             rates = getattr(self, name)
             if not rates or any(not rate > 0 for rate in rates):
                 raise ConfigError(f"network.{name} is {list(rates)}; expected megabits per second, above 0.")
+        for name in ("example_seconds", "device_spread", "link_spread"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"network.{name} is {getattr(self, name)}; expected a number of at least 0.")
         for name in ("latency", "work"):
             times = getattr(self, name)
             if not times or any(not seconds >= 0 for seconds in times):
                 raise ConfigError(f"network.{name} is {list(times)}; expected seconds of at least 0.")
 
-    def link_profile(self, index: int) -> LinkProfile:
-        """Return the link of the client at this position in the client list."""
+    def link_profile(self, index: int, examples: int = 0, draws: tuple[float, float] = (0.0, 0.0)) -> LinkProfile:
+        """Return the link and the work of the client at this position in the client list, with this many examples.
+
+        `draws` are standard normal numbers for its device and its link.
+        """
+        device, link = math.exp(draws[0] * self.device_spread), math.exp(draws[1] * self.link_spread)
         if self.traces:
             down, up = _cycle(self._bandwidth_traces, index)
         else:
-            down, up = (Bandwidth((0.0,), (_cycle(rates, index),)) for rates in (self.down, self.up))
-        return LinkProfile(down=down, up=up, latency=_cycle(self.latency, index), work=_cycle(self.work, index))
+            down, up = (Bandwidth((0.0,), (_cycle(rates, index) * link,)) for rates in (self.down, self.up))
+        work = (_cycle(self.work, index) + examples * self.example_seconds) / device
+        return LinkProfile(down=down, up=up, latency=_cycle(self.latency, index), work=work)
 
     @cached_property
     def _bandwidth_traces(self) -> list[tuple[Bandwidth, Bandwidth]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from motet.core.program import ClientList
+from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.transport.emulated_network import LinkProfile, Network
 from motet.transport.requests import Reply, Request, Transport
@@ -10,13 +13,25 @@ from motet.wire import measure_size
 
 
 class EmulatedTransport:
-    """Wraps a transport and keeps a virtual clock of how long its messages would have taken."""
+    """Wraps a transport and keeps a virtual clock of how long its messages would have taken.
 
-    def __init__(self, transport: Transport, network: Network, clients: ClientList) -> None:
+    `count_examples` returns the number of a client's training examples. `durations` has the seconds from the last
+    request of a client to its reply.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        network: Network,
+        clients: ClientList,
+        count_examples: Callable[[ClientId], int] = lambda client: 0,
+    ) -> None:
         self.transport, self.network, self.clients = transport, network, clients
+        self.count_examples = count_examples
         network.link_profile(0)  # report an unreadable trace before any training
         self.profiles: dict[ClientId, LinkProfile] = {}
-        self.arrival_times: dict[int, float] = {}  # request ID -> when it reached its client
+        self.durations: dict[ClientId, float] = {}
+        self.sent_at: dict[int, tuple[float, float]] = {}  # request ID -> when it was sent, and reached its client
         self.last_send = self.last_receive = 0.0
 
     @property
@@ -28,18 +43,27 @@ class EmulatedTransport:
 
     def send(self, request: Request) -> None:
         self.last_send = self.seconds  # the server sends after it has received every reply it waited for
-        profile = self._profile(request.client)
-        size = measure_size(request).wire
-        self.arrival_times[request.id] = profile.down.finish_time(self.last_send + profile.latency, size)
+        self.start(request, self.last_send)
         self.transport.send(request)
+
+    def start(self, request: Request, now: float) -> None:
+        """Let a request leave the server."""
+        profile = self._profile(request.client)
+        arrival = profile.down.finish_time(now + profile.latency, measure_size(request).wire)
+        self.sent_at[request.id] = (now, arrival)
+
+    def finish_time(self, reply: Reply) -> float:
+        """Return when the reply to a started request reaches the server."""
+        sent, arrival = self.sent_at.pop(reply.id)
+        profile = self._profile(reply.client)
+        end = profile.up.finish_time(arrival + profile.work + profile.latency, measure_size(reply).wire)
+        self.durations[reply.client] = end - sent
+        return end
 
     def receive(self, timeout: float) -> Reply | None:
         reply = self.transport.receive(timeout)
-        if reply is not None and reply.id in self.arrival_times:
-            profile = self._profile(reply.client)
-            ready = self.arrival_times.pop(reply.id) + profile.work
-            arrival = profile.up.finish_time(ready + profile.latency, measure_size(reply).wire)
-            self.last_receive = max(self.last_receive, arrival)
+        if reply is not None and reply.id in self.sent_at:
+            self.last_receive = max(self.last_receive, self.finish_time(reply))
         return reply
 
     def close(self) -> None:
@@ -47,5 +71,7 @@ class EmulatedTransport:
 
     def _profile(self, client: ClientId) -> LinkProfile:
         if client not in self.profiles:
-            self.profiles[client] = self.network.link_profile(self.clients.index(client))
+            index = self.clients.index(client)
+            device, link = Seed(0).derive("device", index).numpy().standard_normal(2)
+            self.profiles[client] = self.network.link_profile(index, self.count_examples(client), (device, link))
         return self.profiles[client]

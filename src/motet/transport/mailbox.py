@@ -65,7 +65,7 @@ class Mailbox:
         """
         return Mailbox(
             self.transport,
-            replace(self.wait_policy, staleness_exponent=None),
+            replace(self.wait_policy, staleness_exponent=None, buffer=None),
             id_sign=-self.id_sign,
             failures=self.failures,
             pending=self.pending,
@@ -92,8 +92,8 @@ class Mailbox:
     def run_exchange(self, exchange: Exchange) -> Any:
         """Send an exchange's requests, wait for the replies, and return the collected value."""
         exchange.on_start()
-        state = _ExchangeState(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))
-        busy = {request.client for request in self.pending.values()} if self._accepts_late_replies else set()
+        quorum = self.wait_policy.buffer or math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9)
+        state, busy = _ExchangeState(exchange, quorum), self.busy_clients
         self._send_requests(state, [client for client in sorted(exchange.payloads) if client not in busy])
         for reply in self._receive_replies(state):
             self._take_reply(state, reply)
@@ -107,6 +107,15 @@ class Mailbox:
                 f"Lower wait_policy.quorum, or raise wait_policy.timeout ({self.wait_policy.timeout:g} s)."
             )
         return state.collector.value()
+
+    @property
+    def busy_clients(self) -> set[ClientId]:
+        """The clients that have not replied to an earlier request, whose reply still counts."""
+        return {request.client for request in self.pending.values()} if self._accepts_late_replies else set()
+
+    @property
+    def _is_eager(self) -> bool:
+        return self.wait_policy.eager or self.wait_policy.buffer is not None
 
     @property
     def _accepts_late_replies(self) -> bool:
@@ -140,7 +149,7 @@ class Mailbox:
         """Yield replies until all have arrived or the wait policy ends the exchange."""
         policy = self.wait_policy
         deadline = math.inf if policy.deadline is None else time.monotonic() + policy.deadline
-        while not (policy.eager and state.has_quorum):
+        while not (self._is_eager and state.has_quorum):
             if not state.waiting_for and (state.has_quorum or not self._expects_late_reply(state)):
                 return
             if self.late_replies and self.id_sign > 0:
@@ -173,7 +182,7 @@ class Mailbox:
         state.replied += reply.error is None
         state.early.put(position, reply, size.payload)
         self.on_reply(len(state.clients) - len(state.waiting_for), len(state.clients))
-        while not self.wait_policy.eager and (turn := state.next_position) is not None and turn in state.early:
+        while not self._is_eager and (turn := state.next_position) is not None and turn in state.early:
             state.next_index += 1
             self._collect(state, state.early.take(turn), turn)
 

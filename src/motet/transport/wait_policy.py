@@ -16,7 +16,8 @@ class WaitPolicy:
 
     `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022). A late client gets no new
     request until it has replied. Its reply is added to the round in which it arrives, with its weight multiplied by (1
-    + rounds late)^(-staleness_exponent).
+    + rounds late)^(-staleness_exponent). In a simulation, `buffer` lets `cohort.size` clients work at any time: a round
+    ends after that many replies on the clock of the emulated network, and a client that has replied is replaced at once.
     """
 
     quorum: float = 1.0  # share of the cohort that must reply, or the exchange fails
@@ -25,6 +26,7 @@ class WaitPolicy:
     reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
     eager: bool = False  # continue as soon as the quorum has replied
     staleness_exponent: float | None = None  # None: ignore late replies; FedBuff uses 0.5
+    buffer: int | None = None  # replies of a round in an asynchronous simulation; None: a round waits for its cohort
     on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or go on without it
 
     def __post_init__(self) -> None:
@@ -40,6 +42,12 @@ class WaitPolicy:
             raise ConfigError(
                 f"wait_policy.staleness_exponent is {self.staleness_exponent}; expected a number of at least 0. "
                 "Leave it out to ignore late replies."
+            )
+
+        if self.buffer is not None and (self.buffer < 1 or self.staleness_exponent is None):
+            raise ConfigError(
+                f"wait_policy.buffer is {self.buffer} and wait_policy.staleness_exponent {self.staleness_exponent}; expected "
+                "at least 1 reply and an exponent, e.g. 0.5 as in FedBuff, or 0 to ignore staleness."
             )
 
     def staleness_weight(self, rounds_late: int) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.program import Algorithm, ClientList, InitialModels
@@ -22,6 +23,8 @@ from motet.robust.attacks import Attack
 from motet.transport.client_runtime import ContextFactory
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
+
+FEDBUFF_EXPONENT = 0.5  # of the paper
 
 if TYPE_CHECKING:
     from motet.privacy.accountant import PrivacyAccountant
@@ -90,6 +93,7 @@ class RunPlan:
                 f"{did_you_mean(self.best_round_metric, metrics)}"
             )
         self._check_dev_set()
+        self._check_buffer()
         robust, secure = self.components.robust, self.components.secure
         if robust is not None:
             robust.count_attackers(self.cohort_size)
@@ -105,6 +109,24 @@ class RunPlan:
                 "(secure.minimum); add clients."
             )
         secure.check_noise(self.cohort_size)
+
+    def _check_buffer(self) -> None:
+        """Reject an asynchronous run that could not end, or whose algorithm needs the replies of a whole cohort."""
+        buffer, components = self.wait_policy.buffer, self.components
+        if buffer is None:
+            return
+        if not isinstance(self.algorithm, FedAvg):
+            raise ConfigError(
+                f"wait_policy.buffer: {self.algorithm.name} is not of FedAvg's family, so its rounds cannot overlap; use "
+                "fedbuff, or remove wait_policy.buffer."
+            )
+        if buffer > self.cohort_size:
+            raise ConfigError(
+                f"the buffer has {buffer} replies, but {self.cohort_size} clients work at a time; raise cohort.size, or "
+                "lower the buffer."
+            )
+        if components.secure or components.privacy or components.robust:
+            raise ConfigError("an asynchronous run adds replies of several rounds; remove secure, privacy and robust.")
 
     def _check_dev_set(self) -> None:
         """Reject early stopping and the best model if there is no development set, or no model to keep."""
@@ -166,7 +188,7 @@ def build_plan(
         rounds=config.rounds,
         cohort=config.cohort,
         evaluation=config.evaluation,
-        wait_policy=config.wait_policy,
+        wait_policy=_choose_wait_policy(config, components.algorithm),
         checkpoint=config.checkpoint,
         network=config.network,
         attack=build_attack(config),
@@ -174,6 +196,15 @@ def build_plan(
         digest=config.digest,
         clients_keep_data=clients_keep_data,
     )
+
+
+def _choose_wait_policy(config: RunConfig, algorithm: Algorithm) -> WaitPolicy:
+    """Return the wait policy of the recipe, with the buffer of an asynchronous algorithm."""
+    policy = config.wait_policy
+    if not isinstance(algorithm, FedAvg) or algorithm.buffer is None:
+        return policy
+    exponent = FEDBUFF_EXPONENT if policy.staleness_exponent is None else policy.staleness_exponent
+    return replace(policy, buffer=algorithm.buffer, staleness_exponent=exponent)
 
 
 def build_accountant(plan: RunPlan, is_remote: bool = False, folder: Path | None = None) -> PrivacyAccountant | None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from motet.core.program import ClientList
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import CohortConfig
+
+
+def sample_idle_clients(
+    size: int, clients: ClientList, busy: Collection[ClientId], round: int, seed: Seed
+) -> tuple[ClientId, ...]:
+    """Sample uniformly from the clients that are not busy, as many as there are up to `size`."""
+    count = min(len(clients), size + len(busy))
+    sample = seed.derive("cohort", round).numpy().choice(len(clients), count, replace=False)
+    idle = [name for i in sample if (name := clients[int(i)]) not in busy]
+    return tuple(sorted(idle[:size]))
 
 
 def sample_cohort(config: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:

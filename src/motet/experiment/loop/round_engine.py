@@ -15,14 +15,17 @@ from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import ClientId, Exchange, Note, Script, Transaction, run_script
 from motet.core.work import Executor
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
-from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.client_sampling import sample_cohort, sample_idle_clients
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
 from motet.report.profiler import span
+from motet.transport.async_network import AsyncTransport
 from motet.transport.client_runtime import ClientRuntime, Tamper
 from motet.transport.client_state import ClientStates
+from motet.transport.emulated_network import Network
 from motet.transport.emulated_transport import EmulatedTransport
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
@@ -75,12 +78,12 @@ class RoundEngine:
         )
         self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
-        self.network = (
-            EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
-        )
-        self.mailbox = Mailbox(
-            self.network or self.transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done
-        )
+        self.network = emulate_network(plan, self.transport, is_remote)
+        self.concurrency = None if plan.wait_policy.buffer is None else plan.cohort_size
+        transport: Transport = self.network or self.transport
+        if self.network is not None and self.concurrency is not None:
+            transport = AsyncTransport(self.network, self.concurrency)
+        self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
         self.evaluation_mailbox = self.mailbox.create_sibling()  # evaluation does not count as the algorithm's traffic
         self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
         self.training_seconds, self.trained_examples = 0.0, 0
@@ -106,7 +109,16 @@ class RoundEngine:
     def sample_next_cohort(self) -> tuple[ClientId, ...]:
         federation = self.plan.federation
         with span("sample the cohort", ""):
+            if self.concurrency is not None:
+                return self._sample_idle_clients(self.concurrency)
             return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
+
+    def _sample_idle_clients(self, concurrency: int) -> tuple[ClientId, ...]:
+        """Sample clients for an asynchronous round: as many as reply before it ends, and as can start at once."""
+        queued = (self.plan.wait_policy.buffer or 1) - 1 if self.network is not None else 0
+        busy, federation = self.mailbox.busy_clients, self.plan.federation
+        size = concurrency + queued - len(busy)
+        return sample_idle_clients(size, federation.clients, busy, self.progress.rounds, federation.seed)
 
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
         """Run the next round with a cohort; without one, sample it."""
@@ -196,6 +208,19 @@ class RoundEngine:
             failure = next((f for f in mailbox.failures if f.round == mailbox.round), None)
             reason = "" if failure is None else f" First failure: {failure.client}: {failure.reason}"
             raise error if reason in str(error) else RunError(f"{error}{reason}") from None
+
+
+def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> EmulatedTransport | None:
+    """Return the emulated network of a run; None without one. An asynchronous simulation always has one: its clock."""
+    network = plan.network
+    if network is None and plan.wait_policy.buffer is not None and not is_remote:
+        network = Network()
+    if network is None:
+        return None
+    federation = plan.federation
+    if not isinstance(federation, Federation):
+        return EmulatedTransport(transport, network, federation.clients)
+    return EmulatedTransport(transport, network, federation.clients, lambda client: federation.participant(client).size)
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
