@@ -62,8 +62,7 @@ class ClientRuntime:
         tamper: Tamper | None = None,
     ) -> None:
         self.programs = {part.name: part for program in programs for part in iter_programs(program)}
-        # Found once: they are looked up for each of the many requests of a simulation.
-        self.methods = {m.address: m for part in self.programs.values() for m in client_methods(part).values()}
+        self.methods: dict[str, ClientMethod] = {}  # by address; found once for the many requests of a simulation
         self.make_context, self.executor, self.channel = make_context, executor, channel
         self.client_states, self.ephemeral_states = client_states, EphemeralStates()
         self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
@@ -157,6 +156,8 @@ class ClientRuntime:
         return (yield from self._invoke(client, round, address, payload, callers))
 
     def _find_method(self, address: str) -> ClientMethod:
+        if address not in self.methods:
+            self.methods = {m.address: m for part in self.programs.values() for m in client_methods(part).values()}
         if address not in self.methods:
             available = ", ".join(self.methods)
             raise PrivacyError(f"'{address}' is not offered to the server; this client offers {available}.")

@@ -119,7 +119,7 @@ class Mailbox:
 
     @property
     def _accepts_late_replies(self) -> bool:
-        return self.wait_policy.staleness_exponent is not None
+        return self.wait_policy.accepts_late_replies
 
     def _send_requests(self, state: _ExchangeState, clients: list[ClientId]) -> None:
         exchange, encoded = state.exchange, dict[int, Any]()

@@ -7,6 +7,8 @@ from typing import Literal
 
 from motet.core.errors import ConfigError
 
+FEDBUFF_EXPONENT = 0.5  # of the paper
+
 
 @dataclass(frozen=True)
 class WaitPolicy:
@@ -25,7 +27,7 @@ class WaitPolicy:
     deadline: float | None = None  # seconds for the whole exchange
     reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
     eager: bool = False  # continue as soon as the quorum has replied
-    staleness_exponent: float | None = None  # None: ignore late replies; FedBuff uses 0.5
+    staleness_exponent: float | None = None  # None: ignore late replies or, with a buffer, 0.5
     buffer: int | None = None  # replies of a round in an asynchronous simulation; None: a round waits for its cohort
     on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or go on without it
 
@@ -44,14 +46,16 @@ class WaitPolicy:
                 "Leave it out to ignore late replies."
             )
 
-        if self.buffer is not None and (self.buffer < 1 or self.staleness_exponent is None):
-            raise ConfigError(
-                f"wait_policy.buffer is {self.buffer} and wait_policy.staleness_exponent {self.staleness_exponent}; expected "
-                "at least 1 reply and an exponent, e.g. 0.5 as in FedBuff, or 0 to ignore staleness."
-            )
+        if self.buffer is not None and self.buffer < 1:
+            raise ConfigError(f"wait_policy.buffer is {self.buffer}; expected a number of replies, at least 1.")
+
+    @property
+    def accepts_late_replies(self) -> bool:
+        return self.staleness_exponent is not None or self.buffer is not None
 
     def staleness_weight(self, rounds_late: int) -> float:
         """Return the factor for the weight of a reply that is `rounds_late` rounds late."""
         if rounds_late <= 0:
             return 1.0
-        return 0.0 if self.staleness_exponent is None else float((1 + rounds_late) ** -self.staleness_exponent)
+        exponent = FEDBUFF_EXPONENT if self.staleness_exponent is None else self.staleness_exponent
+        return float((1 + rounds_late) ** -exponent) if self.accepts_late_replies else 0.0

@@ -24,8 +24,6 @@ from motet.transport.client_runtime import ContextFactory
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
 
-FEDBUFF_EXPONENT = 0.5  # of the paper
-
 if TYPE_CHECKING:
     from motet.privacy.accountant import PrivacyAccountant
 
@@ -203,8 +201,7 @@ def _choose_wait_policy(config: RunConfig, algorithm: Algorithm) -> WaitPolicy:
     policy = config.wait_policy
     if not isinstance(algorithm, FedAvg) or algorithm.buffer is None:
         return policy
-    exponent = FEDBUFF_EXPONENT if policy.staleness_exponent is None else policy.staleness_exponent
-    return replace(policy, buffer=algorithm.buffer, staleness_exponent=exponent)
+    return replace(policy, buffer=algorithm.buffer)
 
 
 def build_accountant(plan: RunPlan, is_remote: bool = False, folder: Path | None = None) -> PrivacyAccountant | None:
