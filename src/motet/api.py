@@ -101,6 +101,7 @@ def run(
     rounds: int,
     cohort: int | Mapping[str, Any] | None = None,
     evaluate_every: int = 1,
+    patience: int | None = None,
     device: str = "auto",
     workers: int | None = None,
     callback: RunCallback | None = None,
@@ -113,12 +114,12 @@ def run(
     """Run an algorithm over a federation, in this process and its workers.
 
     The algorithm is an object, a name, or the `algorithm` section of a recipe: {"type": "fedprox", "mu": 0.1}. `cohort`
-    is the number of clients per round (None: all). `channel` sets codecs, and `network` emulates bandwidth and latency.
-    `out` is a folder for metrics and checkpoints, from which `resume=True` continues. All other settings are sections
-    of a recipe: solver, server, codec, secure, privacy, robust, attack, wait_policy, evaluation, checkpoint, track,
-    precision, transport.
+    is the number of clients per round (None: all). `patience` stops after so many evaluations without a better score on
+    the development set. `channel` sets codecs, and `network` emulates bandwidth and latency. `out` is a folder for
+    metrics and checkpoints, from which `resume=True` continues. All other settings are sections of a recipe: solver,
+    server, codec, secure, privacy, robust, attack, wait_policy, evaluation, checkpoint, track, precision, transport.
     """
-    evaluation = {"every": evaluate_every}
+    evaluation = {"every": evaluate_every, "patience": patience}
     sampling = cohort if isinstance(cohort, Mapping) else {"size": cohort}
     sections = {"rounds": rounds, "cohort": sampling, "evaluation": evaluation, "device": device, "network": network}
     sections = merge_settings(sections, settings)

@@ -307,6 +307,12 @@ def test_sections_may_be_objects_and_dictionaries() -> None:
     assert first.final == second.final
 
 
+def test_patience_stops_a_run_early() -> None:
+    clients = motet.federation(small().corpus, model="tiny", clients=2, dev_share=0.2)
+    result = motet.run(clients, "fedavg", rounds=9, workers=0, patience=1, solver={"lr": 1e-12})
+    assert result.rounds == 2  # the score of the first round is not improved
+
+
 def test_a_table_that_arrow_cannot_hold_is_explained() -> None:
     with pytest.raises(MotetError, match=r"the DataFrame cannot be converted to Arrow .*values of one type"):
         motet.load(pytest.importorskip("pandas").DataFrame({"text": ["a", 1], "label": ["x", "y"]}))

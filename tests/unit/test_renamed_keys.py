@@ -36,6 +36,12 @@ def test_an_old_section_and_an_old_key_in_it_get_their_new_names() -> None:
     }
 
 
+def test_a_number_is_not_an_old_section(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'patience'.* Did you mean 'evaluation.patience'"):
+        load_recipe("toy-classification", ["patience=1"])
+    assert "wait_policy" not in capsys.readouterr().err
+
+
 def test_an_old_key_in_a_section_with_its_new_name_is_renamed() -> None:
     assert update_names({"wait_policy": {"worth": 0.5}}) == {"wait_policy": {"staleness_exponent": 0.5}}
 

@@ -88,6 +88,8 @@ def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
     new_names = _new_names(path)
     for key, value in section.items():
         name = new_names.get(key, key)
+        if not path and not isinstance(value, Mapping | None):
+            name = key  # an old section has options; patience=1 means evaluation.patience, which the error suggests
         if name != key:
             if name in section:
                 raise ConfigError(
