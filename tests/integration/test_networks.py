@@ -30,6 +30,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
+from motet.experiment.deploy.certificates import create_certificates
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.privacy import distributed
@@ -324,7 +325,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def try_to_join(connect: Connect, client: str = "client-0", **options: Any) -> str | Exception:
+def try_to_join(connect: Connect, client: str = "client-0", seconds: float = 1.0, **options: Any) -> str | Exception:
     """Return "accepted", or the error with which the attempt to join ends."""
     results: list[str | Exception] = []
 
@@ -334,7 +335,7 @@ def try_to_join(connect: Connect, client: str = "client-0", **options: Any) -> s
 
     def run() -> None:
         try:
-            ClientConnection(connect, make_join_request(client, **options), build_setup, give_up_after=1.0).run()
+            ClientConnection(connect, make_join_request(client, **options), build_setup, give_up_after=seconds).run()
         except Exception as error:
             results.append(error)
 
@@ -355,8 +356,35 @@ def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificat
     assert "your certificate is for 'client-0', not for 'client-1'" in str(stolen)
     without_certificate = TlsFiles(authority=authority)
     assert isinstance(try_to_join(lambda: GrpcServerLink(address, without_certificate)), RunError)
-    assert isinstance(try_to_join(lambda: GrpcServerLink(address, None)), RunError)
     connections.stop_listening()
+
+
+def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_path: Path) -> None:
+    create_certificates(tmp_path, ["server.example"])  # another authority, and another name
+    right, wrong = TlsFiles(authority=tmp_path / "ca.pem"), TlsFiles(authority=certificates / "ca.pem")
+
+    def join(address: str, tls: TlsFiles | None) -> str | Exception:
+        return try_to_join(lambda: GrpcServerLink(address, tls), seconds=600.0)  # it would try again for 10 minutes
+
+    connections = Connections(make_admission("client-0"))
+    address = serve_grpc(connections, "127.0.0.1:0", TlsFiles(tmp_path / "server.key", tmp_path / "server.pem"))
+    for tls, reason in (
+        (wrong, f"is not valid with --ca {certificates / 'ca.pem'}"),
+        (right, "is not for the name '127.0.0.1'"),
+        (None, "uses TLS; give the certificate of its authority with --ca"),
+    ):
+        error = join(address, tls)
+        assert isinstance(error, ConfigError)
+        assert reason in str(error)
+    connections.stop_listening()
+    for tls in (wrong, right, None):  # a server that is down may come back
+        error = try_to_join(lambda tls=tls: GrpcServerLink(address, tls), seconds=0.2)
+        assert isinstance(error, RunError)
+        assert "cannot be reached" in str(error)
+    plain = Connections(make_admission("client-0"))
+    error = join(serve_grpc(plain, "127.0.0.1:0"), right)
+    assert "does not use TLS" in str(error)
+    plain.stop_listening()
 
 
 @needs_mosquitto

@@ -19,6 +19,7 @@ from motet.transport.framing import OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.message_limits import JOIN_ANSWER, REQUEST_CONTENTS, MessageLimits
 from motet.transport.requests import Reply, Request
+from motet.transport.tls_diagnosis import UntrustedServerError
 from motet.wire import deserialize
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts to reach the server
@@ -168,9 +169,15 @@ class ClientConnection:
                     link.close()
 
     def _has_given_up(self, error: ConnectionError) -> bool:
-        """Give up if the server has been unreachable for too long. A quiet link counts as connected until it breaks."""
+        """Give up if the server was unreachable for too long, or TLS fails for good.
+
+        A quiet link counts as connected until it breaks.
+        """
         if self.link is not None:
             self.last_connected = time.monotonic()
+        if isinstance(error, UntrustedServerError) and self.setup is None:  # later, the server may be under repair
+            self.inbox.put(ConfigError(str(error)))
+            return True
         if time.monotonic() - self.last_connected > self.give_up_after:
             self.inbox.put(RunError(f"the server cannot be reached ({error}); tried for {self.give_up_after:g} s."))
             return True

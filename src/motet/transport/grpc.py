@@ -22,6 +22,7 @@ from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, Outgoi
 from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.receive_queue import ReceiveQueue
+from motet.transport.tls_diagnosis import UntrustedServerError, explain_tls_failure
 
 try:
     import grpc
@@ -173,8 +174,8 @@ class GrpcServerLink:
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # few chunks, so that a reply is in memory once
         self.received = ReceiveQueue()
         self.assembler, self.messages_sent = MessageAssembler(JOIN_ANSWER.message_bytes), 0
-        self.broken, self.break_reason = threading.Event(), "the link was closed"
-        self.hint = "" if tls else "; if the server uses TLS, give its certificate with --ca"
+        self.broken, self.break_error = threading.Event(), ConnectionError("the link was closed")
+        self.server, self.tls = server, tls
         self.send_lock = threading.Lock()
         call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")
         self.stream = call(iter(self.outbox.get, None))
@@ -185,7 +186,7 @@ class GrpcServerLink:
             for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
                 while True:
                     if self.broken.is_set():
-                        raise ConnectionError(self.break_reason)
+                        raise self.break_error
                     try:
                         self.outbox.put(chunk, timeout=1.0)
                         break
@@ -207,9 +208,10 @@ class GrpcServerLink:
         self.channel.close()
 
     def _listen(self) -> None:
-        reason = "the server closed it"
+        reason, explanation, is_connected = "the server closed it", None, False
         try:
             for chunk in self.stream:
+                is_connected = True
                 message = self.assembler.add(chunk)
                 if message is not None:
                     self.received.put(message)
@@ -218,11 +220,17 @@ class GrpcServerLink:
             reason = str(error)
         except grpc.RpcError as error:
             reason = str(error.details() or error.code().name)
+            if not is_connected and error.code() == grpc.StatusCode.UNAVAILABLE:
+                explanation = self._explain_tls_failure()
         except Exception as error:  # gRPC raises various errors if the channel is closed during a read
             reason = type(error).__name__
-        self.break_reason = reason[:200] + self.hint
+        self.break_error = UntrustedServerError(explanation) if explanation else ConnectionError(reason[:200])
         self.broken.set()
-        self.received.put(ConnectionError(self.break_reason))
+        self.received.put(self.break_error)
+
+    def _explain_tls_failure(self) -> str | None:
+        authority = None if self.tls is None else self.tls.authority
+        return explain_tls_failure(self.server, authority, uses_tls=self.tls is not None)
 
 
 def _secure_channel(server: str, tls: TlsFiles) -> Any:
