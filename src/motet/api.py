@@ -22,6 +22,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.build.run_plan import AnyFederation, build_plan
 from motet.experiment.commands.model_export import save_model
+from motet.experiment.commands.python_arguments import check_federation_options
 from motet.experiment.commands.python_run import (
     build_run_components,
     build_run_config,
@@ -82,6 +83,7 @@ def federation(
         raise ConfigError(f"federation: model is {model!r}; expected a name, such as 'minilm', or {{'name': …}}.")
     section = {"name": model} if isinstance(model, str) else dict(model)
     division = ComponentConfig.from_settings(partition, "uniform", "partition")
+    check_federation_options(options, division.type, section.get("name", "minilm"))
     DataConfig(public_share=public_share, dev_share=dev_share)  # checks them
     return federate_corpus(
         instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": tuple(freeze), **section}, "model"),

@@ -287,6 +287,20 @@ def small() -> Federation:
         (lambda: motet.federation("toy-classification", model=None), "model is None; expected a name"),  # type: ignore[arg-type]
         (lambda: motet.federation("toy-classification", model="tiny", dev_share=2), "dev_share is 2; expected a share"),
         (lambda: motet.federation("toy-classification", partition="dirichlet"), "Did you mean 'label'"),
+        (
+            lambda: motet.federation("toy-classification", model="tiny", lora=4),
+            r"federation: .*'lora'. Did you mean model={'name': 'tiny', 'adapter': {'rank': 4}}\?",
+        ),
+        (
+            lambda: motet.federation("toy-classification", model="tiny", dtype="bfloat16"),
+            "Did you mean model={'name': 'tiny', 'dtype': 'bfloat16'}",
+        ),
+        (lambda: motet.federation("toy-classification", model="tiny", max_token=9), r"Did you mean max_tokens=9\?"),
+        (lambda: motet.federation("toy-classification", beta=1), "partition uniform: unknown option 'beta'"),
+        (
+            lambda: motet.run(small(), "fedavg", rounds=1, lora=4),
+            r"motet.federation\(…, model={'name': 'tiny', 'adapter': {'rank': …}}\)",
+        ),
         (lambda: motet.run(small().corpus, "fedavg", rounds=1), r"is a Corpus; .* motet.federation"),  # type: ignore[arg-type]
         (lambda: motet.run("fedavg", small(), rounds=1), "the federation comes first"),  # type: ignore[arg-type]
         (lambda: motet.run(small(), motet.fedavg, rounds=1), r"call it, fedavg\(\), or give its name"),  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.commands.python_arguments import write_python_argument
 from motet.experiment.commands.run_folder import claim_folder, require_empty
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
 from motet.experiment.loop.round_engine import ConnectClients
@@ -85,10 +86,13 @@ def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: M
 
 def _suggest_argument(name: str) -> str:
     """Return the end of an error about an unknown argument of `motet.run`."""
-    section, _, option = find_key(name).partition(".")
+    key = find_key(name)
+    section, _, option = key.partition(".")
     hint = ""
     if section in FEDERATION_SECTIONS:
-        hint = " It belongs to the federation: motet.federation(…)."
+        argument = write_python_argument(key)
+        call = argument if section == "data" and "(" in argument else f"motet.federation(…, {argument})"
+        hint = f" It belongs to the federation: {call}."
     elif section:
         hint = f" Did you mean {section}={{'{option}': …}}?" if option else f" Did you mean {section}=…?"
     choices = [each for each in SECTIONS if each not in FEDERATION_SECTIONS]
