@@ -43,6 +43,8 @@ def test_personal_models_are_trained_with_codecs_and_exported(tmp_path: Path) ->
     result = motet.run(clients, algorithm, rounds=2, workers=0, channel=channel)
     assert result.traffic.payload_up < 0.3 * result.traffic.payload_down
     assert result.local_test["accuracy"] == pytest.approx(result.client_spread["mean"])
+    assert repr(result).startswith(f"RunResult(rounds=2, local_test_accuracy={result.local_test['accuracy']:.4f}")
+    assert f"global_test_accuracy={result.final['accuracy']:.4f}" in repr(result)
     for client in clients.clients:
         motet.export(clients, result, tmp_path / client, client=client)
     models = {(tmp_path / client / "model.safetensors").read_bytes() for client in clients.clients}

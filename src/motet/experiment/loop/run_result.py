@@ -27,7 +27,7 @@ class RunResult:
     """How a run ended.
 
     `final` are metrics of the model that is kept on the global test set, and `best` those after the best round there.
-    `initial` are those of the untouched model, if it was evaluated.
+    `initial` are those of the untouched model, if it was evaluated. Personal models are judged by `local_test`.
     """
 
     primary_metric: str
@@ -57,10 +57,12 @@ class RunResult:
     examples_per_second: float
 
     def __repr__(self) -> str:
-        scores = ", ".join(f"{name}={value:.4f}" for name, value in self.final.items())
-        return (
-            f"RunResult(rounds={self.rounds}, {scores}, clients={self.evaluated_clients}, seconds={self.seconds:.1f})"
-        )
+        scores = dict(self.final)
+        if self.has_personal_models:  # they are deployed on each client's texts, so that number comes first
+            local = {f"local_test_{name}": value for name, value in self.local_test.items()}
+            scores = {**local, **{f"global_test_{name}": value for name, value in self.final.items()}}
+        text = ", ".join(f"{name}={value:.4f}" for name, value in scores.items())
+        return f"RunResult(rounds={self.rounds}, {text}, clients={self.evaluated_clients}, seconds={self.seconds:.1f})"
 
     def to_pandas(self) -> Any:
         """Return all metrics as a DataFrame with one row per value: round, who, split, name, value, seconds, bytes."""
