@@ -99,6 +99,21 @@ def test_an_address_to_listen_on_has_a_host_and_a_port(bind: str, tmp_path: Path
         open_listener(config, tmp_path, NetworkOptions(clients=1, bind=bind))
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"type": "grpc", "bind": "0.0.0.0:8555"}, "nothing says who may join"),
+        ({"type": "grpc", "bind": "0.0.0.0:8555", "anyone": True}, "give TLS files"),
+        ({"type": "mqtt", "broker": "broker.example:1883", "anyone": True}, "expected TLS"),
+    ],
+)
+def test_a_server_that_is_refused_leaves_no_folder(options: dict[str, Any], error: str, tmp_path: Path) -> None:
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"clients": 1, **options}})
+    with pytest.raises(ConfigError, match=error):
+        serve_run(config, tmp_path / "run", resume=False, log=print)
+    assert not (tmp_path / "run").exists()
+
+
 def write_letters(path: Path, rows: int = 20) -> Path:
     lines = [f"{path.stem} word {k},{('yes', 'no')[k % 2]}" for k in range(rows)]
     path.write_text("\n".join(["text,label", *lines]))

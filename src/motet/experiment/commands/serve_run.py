@@ -21,7 +21,7 @@ from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
-from motet.experiment.deploy.client_listener import ClientListener, Listen, open_listener
+from motet.experiment.deploy.client_listener import ClientListener, Listen, check_network, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import build_server_federation, check_remote_data, expect_clients
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -64,6 +64,8 @@ def _serve_claimed(
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     check_remote_data(config, options)
+    if listen is None:
+        check_network(config.transport.type, options)
     local = build_server_federation(config, options)
     if not resume:
         _check_plan(config, options, local, components)

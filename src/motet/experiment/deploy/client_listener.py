@@ -101,7 +101,6 @@ def open_listener(
     connections = Connections(admission, config.wait_policy.reconnect_timeout, limits)
     try:
         if listen is None:
-            _require_credentials(config.transport.type, options)
             address, server_key = _listen(config.transport.type, connections, options, folder)
         else:
             address, server_key = listen(connections), ""
@@ -168,8 +167,11 @@ def _build_acceptance(config: RunConfig, options: NetworkOptions, local: Federat
     return replace(build_acceptance(config, local, run, session), config={})
 
 
-def _require_credentials(network: str, options: NetworkOptions) -> None:
-    """Reject a server on which anybody in the network could join as any client."""
+def check_network(network: str, options: NetworkOptions) -> None:
+    """Reject a network that clients cannot join over, and a server on which anybody could join as any client."""
+    if network not in ("grpc", "mqtt"):
+        expected = f"transport.type is {network}; expected grpc or mqtt, over which clients can join."
+        raise ConfigError(FLOWER_HINT if network == "flower" else expected)
     check_bind(options.bind)
     address = options.bind if options.broker is None or network == "grpc" else options.broker
     has_certificates = network == "grpc" and options.ca is not None
@@ -178,25 +180,23 @@ def _require_credentials(network: str, options: NetworkOptions) -> None:
             f"others can reach {address}, and nothing says who may join; give a list of clients (motet allow, --allow) or, "
             "over gRPC, --ca for certificates of clients. transport.anyone=true lets everybody join."
         )
+    if network == "grpc" and not is_loopback(options.bind) and options.tls_files() is None:
+        raise ConfigError(
+            f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
+            "or bind to 127.0.0.1."
+        )
+    if network == "mqtt" and options.broker is not None:
+        require_tls(options.broker, options.ca is not None, "broker")
 
 
 def _listen(network: str, connections: Connections, options: NetworkOptions, folder: Path) -> tuple[str, str]:
     """Start to listen. Return the address at which clients reach the server, and its public key or ""."""
-    if network == "grpc":
-        from motet.transport.grpc import serve_grpc
-
-        tls_files = options.tls_files()
-        if not is_loopback(options.bind) and tls_files is None:
-            raise ConfigError(
-                f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
-                "or bind to 127.0.0.1."
-            )
-        return serve_grpc(connections, options.bind, tls_files), ""
+    check_network(network, options)
     if network == "mqtt":
         return _listen_at_broker(connections, options, folder)
-    if network == "flower":
-        raise ConfigError(FLOWER_HINT)
-    raise ConfigError(f"transport.type is {network}; expected grpc or mqtt, over which clients can join.")
+    from motet.transport.grpc import serve_grpc
+
+    return serve_grpc(connections, options.bind, options.tls_files()), ""
 
 
 def _listen_at_broker(connections: Connections, options: NetworkOptions, folder: Path) -> tuple[str, str]:
@@ -205,7 +205,6 @@ def _listen_at_broker(connections: Connections, options: NetworkOptions, folder:
 
     key = ServerKey.load_or_create(folder / "mqtt_key")
     if options.broker is not None:
-        require_tls(options.broker, options.ca is not None, "broker")
         return serve_mqtt(connections, options.broker_config(options.broker), key), key.text
     from motet.transport.local_broker import LocalBroker
 
