@@ -13,7 +13,8 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.serve_run import serve_run
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.allow_list import add_clients
-from motet.experiment.deploy.client_listener import open_listener
+from motet.experiment.deploy.certificates import create_certificates, read_host_names
+from motet.experiment.deploy.client_listener import open_listener, public_address
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import JoinOptions, build_client_federation, parse_client_data
@@ -112,6 +113,35 @@ def test_a_server_that_is_refused_leaves_no_folder(options: dict[str, Any], erro
     with pytest.raises(ConfigError, match=error):
         serve_run(config, tmp_path / "run", resume=False, log=print)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "address", "expected"),
+    [
+        (["127.0.0.1"], "localhost:8443", "127.0.0.1:8443"),
+        (["localhost", "127.0.0.1"], "127.0.0.1:8443", "127.0.0.1:8443"),
+        (["server.example", "127.0.0.1"], "localhost:8443", "127.0.0.1:8443"),
+        (["127.0.0.1", "server.example"], "0.0.0.0:8443", "server.example:8443"),
+        (["2001:db8::1"], "[::]:8443", "[2001:db8::1]:8443"),
+        ([], "[::1]:8443", "[::1]:8443"),
+    ],
+)
+def test_clients_join_at_a_name_in_the_certificate(
+    hosts: list[str], address: str, expected: str, tmp_path: Path
+) -> None:
+    if hosts:
+        create_certificates(tmp_path, hosts)
+    assert public_address(address, read_host_names(tmp_path / "server.pem")) == expected
+
+
+def test_the_join_command_has_a_name_in_the_certificate(tmp_path: Path) -> None:
+    create_certificates(tmp_path, ["127.0.0.1"])
+    files = {"key": str(tmp_path / "server.key"), "cert": str(tmp_path / "server.pem")}
+    settings = {"type": "grpc", "clients": 1, "bind": "localhost:0", **files}
+    config = RunConfig.from_settings("r", {**TOY, "transport": settings})
+    listener = open_listener(config, tmp_path, NetworkOptions(clients=1, bind="localhost:0", **files))
+    listener.connections.close()
+    assert "--server 127.0.0.1:" in listener.describe_join_command()
 
 
 def write_letters(path: Path, rows: int = 20) -> Path:

@@ -47,6 +47,21 @@ def create_certificates(folder: Path, hosts: Sequence[str], replace: bool = Fals
     return _create_server_certificate(folder, hosts)
 
 
+def read_host_names(certificate: Path) -> list[str]:
+    """Return the names and addresses that a server's certificate is for. Empty if it has none or cannot be read."""
+    try:
+        from cryptography import x509
+    except ImportError:  # pragma: no cover
+        return []  # the network reads the certificate itself
+    try:
+        extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
 def _create_authority(folder: Path) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -14,12 +14,13 @@ from motet.core.script import ClientId
 from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint, remove_server_files
 from motet.experiment.deploy.allow_list import AllowList, load_allowed
+from motet.experiment.deploy.certificates import read_host_names
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import FLOWER_HINT, NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
 from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.addresses import check_bind, is_loopback, require_tls
+from motet.transport.addresses import check_bind, is_loopback, require_tls, split_address
 from motet.transport.admission import Admission, JoinAccepted, LoadTokens
 from motet.transport.connections import Connections
 
@@ -40,6 +41,7 @@ class ClientListener:
     clients_bring_data: bool
     uses_tls: bool = False
     network: str = "grpc"
+    certificate_names: Sequence[str] = ()  # the names at which clients trust the server
 
     def federation(self) -> Federation | RemoteFederation:
         """Return the federation of all clients that have joined."""
@@ -53,7 +55,8 @@ class ClientListener:
             return "motet join --transport flower --server SOCKET --name NAME --data FILE"
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
         authority = " --ca CERTIFICATE" if self.uses_tls else ""
-        return f"motet join --server {public_address(self.address)}{key}{authority} --name NAME --data FILE"
+        server = public_address(self.address, self.certificate_names)
+        return f"motet join --server {server}{key}{authority} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, on_waiting: Callable[[str], None]) -> None:
         """Wait until enough clients are connected for a round. Call `on_waiting` with a text that says who is missing.
@@ -74,10 +77,19 @@ class ClientListener:
         self.connections.wait_for_clients(needed, report)
 
 
-def public_address(address: str) -> str:
-    """Return the address that clients use. A server that listens everywhere is reached by the name of its machine."""
-    host, _, port = address.rpartition(":")
-    return f"{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "[::]", "::") else address
+def public_address(address: str, certificate_names: Sequence[str] = ()) -> str:
+    """Return the address that clients use: under TLS one that is in the certificate, if it has any.
+
+    A server that listens everywhere is reached by the name of its machine.
+    """
+    host, port = split_address(address)
+    if host in ("0.0.0.0", "::"):
+        host = socket.getfqdn()
+    names = [name for name in certificate_names if "*" not in name]
+    if names and host not in names:
+        is_local = is_loopback(address)
+        host = next((name for name in names if is_loopback(f"{name}:{port}") == is_local), names[0])
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def open_listener(
@@ -117,7 +129,13 @@ def open_listener(
         clients_bring_data=options.clients_bring_data,
         uses_tls=options.cert is not None,
         network=config.transport.type,
+        certificate_names=_find_certificate_names(options),
     )
+
+
+def _find_certificate_names(options: NetworkOptions) -> Sequence[str]:
+    """Return the names in the server's certificate. Clients of a broker elsewhere see the certificate of the broker."""
+    return [] if options.cert is None or options.broker is not None else read_host_names(Path(options.cert))
 
 
 def _find_tokens(options: NetworkOptions, tokens: Mapping[ClientId, str] | None) -> LoadTokens | None:
