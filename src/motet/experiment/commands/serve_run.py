@@ -62,10 +62,7 @@ def _serve_claimed(
     components = build_components(config)
     if not resume:
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
-    options = instantiate(NetworkOptions, config.transport.options, "transport")
-    check_remote_data(config, options)
-    if listen is None:
-        check_network(config.transport.type, options)
+    options = _read_options(config, listen)
     local = build_server_federation(config, options)
     if not resume:
         _check_plan(config, options, local, components)
@@ -97,6 +94,15 @@ def _serve_claimed(
         stop_status_file()
         stop_pages()
     return FinishedRun(folder=folder, summary=summary, baselines={})
+
+
+def _read_options(config: RunConfig, listen: Listen | None) -> NetworkOptions:
+    """Return the options of the network. Reject those that cannot work before the run folder is created."""
+    options = instantiate(NetworkOptions, config.transport.options, "transport")
+    check_remote_data(config, options)
+    if listen is None:
+        check_network(config.transport.type, options)
+    return options
 
 
 def _check_plan(config: RunConfig, options: NetworkOptions, local: Federation, components: RunComponents) -> None:
