@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,6 +157,36 @@ def test_an_export_overwrites_nothing(motet: Call, tmp_path: Path) -> None:
     status, _, err = motet("run", *TOY, "--out", "o")
     assert status == 2
     assert "motet resume o" in err
+
+
+def test_a_run_is_used_from_any_folder(motet: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paths of its recipe are those of the folder in which it was started."""
+    texts = ("a good film", "a bad film", "good acting", "bad acting")
+    rows = [f"{texts[i % 4]} {i},{'no' if i % 2 else 'yes'}" for i in range(40)]
+    (tmp_path / "letters.csv").write_text("\n".join(["text,label", *rows]))
+    own = ["data.name=null", "data.path=letters.csv", "data.limit=null", "data.test_limit=null", "partition.clients=2"]
+    assert motet("run", *TOY, *own, "rounds=1", "cohort.size=2", "--out", "o")[0] == 0
+    folder, elsewhere = tmp_path / "o", tmp_path / "elsewhere"
+    summary = json.loads((folder / "summary.json").read_text())
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert motet("export", "../o", "--to", "m") == (0, "Model: m\n", "")
+    weights = "model.safetensors"
+    assert (elsewhere / "m" / weights).read_bytes() == (folder / "model" / weights).read_bytes()
+    assert motet("replay", "../o", "--round", "1", "--client", "client-0")[0] == 0
+    (folder / "summary.json").unlink()
+    status, out, _ = motet("resume", "../o")
+    assert (status, "Results: ../o/" in out) == (0, True)
+    assert json.loads((folder / "summary.json").read_text())["final"] == summary["final"]
+    assert Path.cwd() == elsewhere
+    for file in ("summary.json", "metrics.jsonl"):
+        (folder / file).unlink()
+    shutil.rmtree(folder / "checkpoint")
+    assert "Continue it: motet resume ../o" in motet("export", "../o", "--to", "x")[2]
+    assert "Continue it: motet resume ../o" in motet("report", "../o")[2]
+    (folder / "status.json").write_text("{}")
+    serve = f"cd {tmp_path} && motet serve {folder}/config.yaml --resume --out {folder}"
+    assert serve in motet("resume", "../o")[2]
 
 
 def test_a_failed_run_ends_with_status_1_and_keeps_its_checkpoint(motet: Call, tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_has_the_version_that_wrote_it(run: Path) -> None:
-    assert json.loads((run / VERSION_FILE).read_text()) == {"format": RUN_FORMAT, "motet": motet.__version__}
+    record = {"format": RUN_FORMAT, "motet": motet.__version__, "started_in": str(Path.cwd())}
+    assert json.loads((run / VERSION_FILE).read_text()) == record
     assert load_config(run).rounds == 4
 
 

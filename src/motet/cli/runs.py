@@ -244,20 +244,22 @@ def _print_profile(profiler: Profiler, folder: Path) -> None:
 def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> Path | None:
     """Run a configuration and print its results. Return its folder, or None in a worker process."""
     from motet.experiment.commands.recipe_runner import run_recipe
-    from motet.experiment.commands.run_folder import create_new_folder
+    from motet.experiment.commands.run_folder import create_new_folder, resume_command
+    from motet.experiment.commands.run_format import enter_start_folder
     from motet.models.loading_permissions import allow_remote_code
 
     if config.transport.type == "mpi":
         from motet.experiment.deploy.mpi_launch import run_worker_rank
 
-        if run_worker_rank(config):  # only rank 0 prints
-            return None
+        with enter_start_folder(out) if resume and out is not None else nullcontext():
+            if run_worker_rank(config):  # only rank 0 prints
+                return None
     folder = out or create_new_folder(config.recipe)
     try:
         with allow_remote_code(trust_remote_code):
             finished = run_recipe(config, folder, resume=resume, callback=create_run_progress())
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"motet resume {folder}") from None
+        raise KeyboardInterrupt(resume_command(folder)) from None
     print_results(finished)
     return folder
 

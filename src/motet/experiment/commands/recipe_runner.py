@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from motet.experiment.commands.run_folder import (
     load_summary,
     require_empty,
 )
+from motet.experiment.commands.run_format import enter_start_folder
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
@@ -74,7 +76,9 @@ def run_recipe(
     run is in progress, no other process can run or resume it.
     """
     with claim_folder(folder), record_failure(folder, is_retry=resume):
-        return _run_claimed(config, folder, resume, callback)
+        with enter_start_folder(folder) if resume else nullcontext(folder) as path:
+            finished = _run_claimed(config, path, resume, callback)
+        return replace(finished, folder=folder)
 
 
 def _run_claimed(config: RunConfig, folder: Path, resume: bool, callback: RunCallback | None) -> FinishedRun:

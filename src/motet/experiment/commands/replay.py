@@ -21,6 +21,7 @@ from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import AnyFederation, RunPlan, build_plan
 from motet.experiment.commands.run_folder import load_config
+from motet.experiment.commands.run_format import enter_start_folder
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.checkpoint import load_checkpoint
 from motet.experiment.loop.client_sampling import sample_cohort
@@ -97,13 +98,14 @@ def replay_client(folder: Path, round: int, client: ClientId) -> Iterator[str]:
             f"the texts of {client} are not on this machine, so its training cannot be repeated here; expected a run "
             f"with simulated clients. For the scores of all clients: motet report {folder}"
         )
-    federation = TracingFederation(build_federation(config))
+    with enter_start_folder(folder):
+        federation = TracingFederation(build_federation(config))
+        plan = build_plan(config, federation, build_components(config))
     cohort = sample_cohort(config.cohort, federation.clients, round - 1, federation.seed)
     if client not in cohort:
         raise ConfigError(
             f"--client: '{client}' was not in round {round}; its cohort was {', '.join(cohort[:MAX_LISTED_CLIENTS])}."
         )
-    plan = build_plan(config, federation, build_components(config))
     with tempfile.TemporaryDirectory(prefix="motet-replay-") as scratch:
         run = _start_run(plan, folder, round, Path(scratch), resolve_device(config.device))
         first = run.rounds + 1

@@ -14,7 +14,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.data_inspection import read_inspections
 from motet.experiment.commands.metrics_fold import MetricsFold, find_first_metric
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
-from motet.experiment.commands.run_state import read_run_state
+from motet.experiment.commands.run_state import advise_progress, read_run_state
 from motet.experiment.commands.run_summary import LABELS_FILE
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.json_files import read_json
@@ -54,7 +54,8 @@ def require_metrics(reports: Sequence[RunReport]) -> None:
     for report in reports:
         if not report["curves"] and "/baselines/" not in report["id"]:
             raise ConfigError(
-                f"'{report['folder']}' has no metrics yet; expected at least one finished round. Try again later."
+                f"'{report['folder']}' has no metrics yet; expected at least one finished round. "
+                f"{advise_progress(Path(report['folder']))}"
             )
 
 

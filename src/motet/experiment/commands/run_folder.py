@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, first_line
-from motet.experiment.commands.run_format import check_format, write_format
+from motet.experiment.commands.run_format import check_format, find_start_folder, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
@@ -99,10 +100,14 @@ def is_served(folder: Path) -> bool:
 
 
 def resume_command(folder: Path) -> str:
-    """Return the command that continues a run."""
-    if is_served(folder):
-        return f"motet serve {folder / 'config.yaml'} --resume --out {folder}"
-    return f"motet resume {folder}"
+    """Return the command that continues a run. A server reads the paths of its recipe in the current folder."""
+    if not is_served(folder):
+        return shlex.join(["motet", "resume", str(folder)])
+    start = find_start_folder(folder)
+    is_here = start == Path.cwd()
+    path = folder if is_here else folder.resolve()
+    command = shlex.join(["motet", "serve", str(path / "config.yaml"), "--resume", "--out", str(path)])
+    return command if is_here else f"cd {shlex.quote(str(start))} && {command}"
 
 
 def load_config(folder: Path) -> RunConfig:

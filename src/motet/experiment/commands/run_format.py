@@ -1,8 +1,11 @@
-"""The version of a run folder: which Motet wrote it, and whether this Motet can read and resume it."""
+"""The version of a run folder: which Motet wrote it and where, and whether this Motet can read and resume it."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,33 @@ OLDEST_FORMAT = 1  # that this Motet reads. Folders without a version have forma
 
 
 def write_format(folder: Path) -> None:
-    """Write which Motet starts the run in this folder."""
-    write_atomically(folder / VERSION_FILE, json.dumps({"format": RUN_FORMAT, "motet": motet.__version__}).encode())
+    """Write which Motet starts the run in this folder, and from where."""
+    record = {"format": RUN_FORMAT, "motet": motet.__version__, "started_in": str(Path.cwd())}
+    write_atomically(folder / VERSION_FILE, json.dumps(record).encode())
+
+
+def find_start_folder(folder: Path) -> Path:
+    """Return the folder in which a run was started: the paths in its config.yaml are relative to it.
+
+    It is the current folder if the run has no record of it, or if it is gone because the project was moved.
+    """
+    record: Any = read_json(folder / VERSION_FILE)
+    start = record.get("started_in") if isinstance(record, dict) else None
+    if isinstance(start, str) and os.access(start, os.X_OK) and Path(start).is_dir():
+        return Path(start)
+    return Path.cwd()
+
+
+@contextmanager
+def enter_start_folder(folder: Path) -> Iterator[Path]:
+    """Work in the folder in which a run was started until the block ends. Yield the run's folder as seen from there."""
+    start = find_start_folder(folder)
+    if start == Path.cwd():
+        yield folder
+        return
+    run = folder.absolute()
+    with chdir(start):
+        yield run
 
 
 def check_format(folder: Path) -> None:

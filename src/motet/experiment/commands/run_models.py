@@ -16,6 +16,8 @@ from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.run_folder import load_config
+from motet.experiment.commands.run_format import enter_start_folder
+from motet.experiment.commands.run_state import advise_progress
 from motet.experiment.deploy.remote_federation import RemoteFederation
 from motet.experiment.deploy.served_run import StoredStates, load_federation
 from motet.experiment.loop.deployed_model import assemble_model
@@ -31,12 +33,13 @@ class RunModels:
 
     def __init__(self, folder: Path) -> None:
         self.config = load_config(folder)
-        self.federation = load_federation(self.config, folder)
-        self.plan = build_plan(self.config, self.federation, build_components(self.config))
+        with enter_start_folder(folder) as path:
+            self.federation = load_federation(self.config, path)
+            self.plan = build_plan(self.config, self.federation, build_components(self.config))
         self.run = FederatedRun(self.plan, SerialExecutor(torch.device("cpu")), folder=folder)
         if not self.run.restore():
             raise ConfigError(
-                f"'{folder}' has no checkpoint yet, so there is no model to export; run more rounds first."
+                f"'{folder}' has no checkpoint yet, so there is no model to export. {advise_progress(folder)}"
             )
         # Remote clients keep their states. Those of processes that `motet run` started are in the run's folder.
         self.stored_states = StoredStates(folder) if (folder / "deployment.json").exists() else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from motet.core.errors import ConfigError, first_line
-from motet.experiment.commands.run_folder import load_config
+from motet.experiment.commands.run_folder import load_config, resume_command
 from motet.experiment.loop.json_files import read_json, write_json
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.report.run_status import read_status
@@ -35,6 +35,13 @@ def read_run_state(folder: Path) -> RunState:
         return RunState("running" if (folder / "metrics.jsonl").exists() or not is_baseline else "waiting")
     reason = read_failure(folder)
     return RunState("interrupted") if reason is None else RunState("failed", reason)
+
+
+def advise_progress(folder: Path) -> str:
+    """Return what to do if a run has too few rounds for a command."""
+    if read_run_state(folder).name in ("running", "waiting"):
+        return "It is in progress: try again after its next round."
+    return f"Continue it: {resume_command(folder)}"
 
 
 def describe_state(source: str, token: str = "") -> dict[str, Any]:
