@@ -10,6 +10,7 @@ import pytest
 from tests.networks import ClientThreads, MemoryLink
 
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.commands.data_inspection import collect_inspections
 from motet.experiment.commands.serve_run import serve_run
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.allow_list import add_clients
@@ -159,6 +160,12 @@ def test_the_file_of_the_server_is_the_global_test_set(test: str | None, rows: i
     federation = build_server_federation(config, NetworkOptions(clients=2))
     assert len(federation.server.global_test_rows) == rows
     assert [len(group.global_test_rows) for group in federation.groups] == [rows]
+    inspections = collect_inspections(config, federation)
+    assert [inspection.corpus.test.rows for inspection in inspections] == [rows]
+    if test is None:
+        assert inspections[0].table["rows"] == "0 for training, 20 for testing"
+        assert inspections[0].table["labels"] == "2 (training + test): no (0 + 10), yes (0 + 10)"
+        assert not inspections[0].findings
 
 
 @pytest.mark.parametrize(("settings", "held_back"), [([], 4), (["data.test_share=0.1"], 2), (["data.test_share=0"], 0)])

@@ -104,9 +104,9 @@ class CorpusInspection:
         return CorpusInspection(**{**values, **parts})
 
 
-def inspect_corpus(corpus: Corpus, *, is_published: bool = False) -> CorpusInspection:
-    """Inspect all rows of a corpus. 100,000 rows take about a second."""
-    facts, size, num_train = compute_row_facts(corpus), len(corpus), corpus.num_train
+def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: bool = False) -> CorpusInspection:
+    """Inspect all rows of a corpus. 100,000 rows take about a second. `is_test_set`: all rows are for testing."""
+    facts, size, num_train = compute_row_facts(corpus), len(corpus), 0 if is_test_set else corpus.num_train
     train_labels, test_labels = count_labels(corpus, 0, num_train), count_labels(corpus, num_train, size)
     return CorpusInspection(
         name=corpus.name,

@@ -156,7 +156,7 @@ def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
 
 
 def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
-    if inspection.only_in_test:
+    if inspection.only_in_test and inspection.train.rows:
         unseen = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield Finding(
             kind="labels",
@@ -186,6 +186,8 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
 
 
 def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
+    if not inspection.train.rows:  # all rows are for testing
+        return
     if not inspection.train.labels:
         yield _label_mistake(
             inspection, "no training word has a tag other than O.", "Name the right column with data.columns.tags=…."

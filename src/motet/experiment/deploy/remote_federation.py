@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
+from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
@@ -69,9 +72,12 @@ def build_server_federation(config: RunConfig, options: NetworkOptions) -> Feder
     )
     undivided_config = replace(config, partition=undivided, groups=groups, data=_accept_leak(config.data))
     federation = build_federation(undivided_config)
+    inspect = cache(partial(inspect_corpus, is_test_set=True))  # groups may share a corpus
     return Federation(
-        groups=tuple(map(_evaluate_all, config.client_groups, federation.groups)),
-        server=_evaluate_all(config.client_groups[0], federation.server),
+        groups=tuple(
+            _evaluate_all(*pair, inspect) for pair in zip(config.client_groups, federation.groups, strict=True)
+        ),
+        server=_evaluate_all(config.client_groups[0], federation.server, inspect),
         seed=federation.seed,
     )
 
@@ -81,11 +87,14 @@ def _accept_leak(data: DataConfig) -> DataConfig:
     return replace(data, accept=tuple(dict.fromkeys([*data.accept, "leak"])))
 
 
-def _evaluate_all(config: GroupConfig, group: ClientGroup) -> ClientGroup:
+def _evaluate_all(
+    config: GroupConfig, group: ClientGroup, inspect: Callable[[Corpus], CorpusInspection]
+) -> ClientGroup:
     """Return the group with all rows of its corpus in the global test set, unless the test rows are named."""
     if config.data.name is not None or config.data.test is not None:
         return group
-    return replace(group, global_test_rows=np.union1d(group.train.rows, group.test.rows))
+    rows = np.union1d(group.train.rows, group.test.rows)
+    return replace(group, global_test_rows=rows, inspection=inspect(group.corpus))
 
 
 def expect_clients(local: Federation, options: NetworkOptions) -> Federation | RemoteFederation:
