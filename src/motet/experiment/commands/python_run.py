@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from motet.codecs.chain import Channel
@@ -52,9 +52,13 @@ def check_run_arguments(federation: Any, algorithm: Any) -> None:
     """Explain arguments of `motet.run` in the wrong order, and functions in place of what they return."""
     if isinstance(federation, Corpus):
         raise ConfigError("run: the first argument is a Corpus; divide it among clients: motet.federation(corpus, …).")
-    if isinstance(federation, str) or Algorithm in type(federation).__mro__:
-        raise ConfigError("run: the federation comes first: motet.run(federation, algorithm, rounds=…).")
-    if inspect.isfunction(algorithm):
+    is_algorithm = isinstance(federation, str | Mapping | FunctionType) or Algorithm in type(federation).__mro__
+    if is_algorithm or isinstance(algorithm, Federation):
+        kinds = f"{type(federation).__name__} and {type(algorithm).__name__}"
+        raise ConfigError(
+            f"run: the arguments are {kinds}; the federation comes first: motet.run(federation, algorithm, rounds=…)."
+        )
+    if isinstance(algorithm, FunctionType):
         name = algorithm.__name__
         raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or give its name: '{name}'.")
 

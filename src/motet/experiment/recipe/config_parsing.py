@@ -54,7 +54,7 @@ def convert_options(
         if name not in parameters:
             see = "motet list keys" if path in ("", *RECIPE_SECTIONS) else ""
             hint = suggest_option(str(name), [*parameters, *(["type"] if name != "type" else [])])
-            choices = name_choices(str(name), parameters, verb="it takes", see=see, hint=hint)
+            choices = name_choices(str(name), parameters or ["type"], verb="it takes", see=see, hint=hint)
             raise ConfigError(f"{path or 'recipe'}: unknown option '{name}'{choices}")
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     converted = {
