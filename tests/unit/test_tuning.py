@@ -99,6 +99,8 @@ def test_the_command_tunes_and_continues(tmp_path: Path) -> None:
     first, second = (CliRunner().invoke(app, words) for _ in range(2))
     assert first.exit_code == 0, first.output
     assert "0 of 2 runs done" in first.output and "2 of 2 runs done" in second.output
+    assert "chosen on the development set alone. The trials also have test scores" in first.output
+    assert all(json.loads(path.read_text())["final"] for path in tmp_path.rglob("summary.json"))  # as the output says
     best = json.loads((tmp_path / "tuning.json").read_text())
     (choice,) = best.values()
     assert choice["trials"] == 2 and choice["settings"]["solver.lr"] in (0.01, 0.1)

@@ -1,7 +1,8 @@
 """`motet tune`: choose settings on the development set, with the same number of trials for every method.
 
 Trials are runs, named by their content as those of a suite. So a search that is interrupted continues, and a larger
-search reuses the trials of a smaller one. Only scores on the development set are read; the test set plays no part.
+search reuses the trials of a smaller one. The choice reads only scores on the development set. Trials
+are ordinary runs, so their folders have test scores too.
 """
 
 from __future__ import annotations
