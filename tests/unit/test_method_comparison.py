@@ -72,6 +72,14 @@ def test_other_seeds_and_unfinished_runs_are_rejected(tmp_path: Path) -> None:
         compare_runs(first, tmp_path / "empty")
 
 
+def test_runs_with_other_metrics_are_rejected(tmp_path: Path) -> None:
+    first, second = (write_method(tmp_path / name, 0.6, 0.01, 1) / "s42" for name in "ab")
+    summary = json.loads((second / "summary.json").read_text())
+    write_json(second / "summary.json", {**summary, "headline": "f1", "final": {"f1": 0.5}})
+    with pytest.raises(ConfigError, match=r"measured by accuracy and .* by f1; expected runs with the same primary"):
+        compare_runs(first, second)
+
+
 def test_power_says_how_many_seeds_a_difference_needs(tmp_path: Path) -> None:
     first = write_method(tmp_path / "a", 0.6, 0.03, 4)
     second = write_method(tmp_path / "b", 0.6, 0.03, 4)

@@ -40,6 +40,7 @@ def compare_runs(first: Path, second: Path) -> RunComparison:
     """Compare two runs, or two folders that each hold the runs of one method with several seeds."""
     runs = _find_runs(first), _find_runs(second)
     _check_seeds((first, second), runs)
+    _check_metrics((first, second), runs)
     settings = [flatten_settings(load_config(each.folders[0]).to_dict()) for each in runs]
     results = [_mean_results(each.summaries) for each in runs]
     names = dict.fromkeys([*results[0], *results[1]])
@@ -56,6 +57,15 @@ def _check_seeds(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
         raise ConfigError(
             f"'{folders[0]}' has runs with the seeds {seeds[0]} and '{folders[1]}' with {seeds[1]}; expected the same "
             "seeds. Train the missing ones."
+        )
+
+
+def _check_metrics(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
+    metrics = [each.summaries[0]["headline"] for each in runs]
+    if metrics[0] != metrics[1]:
+        raise ConfigError(
+            f"'{folders[0]}' is measured by {metrics[0]} and '{folders[1]}' by {metrics[1]}; expected runs with the same "
+            "primary metric. Compare runs of one task."
         )
 
 
