@@ -76,7 +76,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
             ["algorithm.type=fedprox", "algorithm.mue=3"],
             "fedprox: unknown option 'mue'; it takes mu, weighting, shared. Did you mean 'mu'?",
         ),
-        (["algorithm.type=fedavgg"], "no 'fedavgg'. Did you mean 'fedavg'? All 36 names: motet list algorithms"),
+        (["algorithm.type=fedavgg"], "no 'fedavgg'. Did you mean 'fedavg'? All 37 names: motet list algorithms"),
         (
             ["solver.learning_rate=1"],
             "unknown option 'learning_rate'. Did you mean 'lr'? All 15 names: motet list keys",
