@@ -195,7 +195,7 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     assert 0 <= summary["final"]["accuracy"] <= 1
     (inspection,) = json.loads((run / "inspection.json").read_text())
     assert inspection["corpus"]["samples"] == [], "the report of a deployment has no texts"
-    assert inspection["corpus"]["test"]["rows"] == 5
+    assert inspection["corpus"]["test"]["rows"] == 24
     files = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert b"northsecret" not in files and b"southsecret" not in files, "texts must stay with their clients"
     check_personal_models(run, tmp_path)
