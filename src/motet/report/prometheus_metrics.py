@@ -53,7 +53,9 @@ class StatusMetrics:
 def _counters(statuses: Mapping[str, Status]) -> Iterator[Metric]:
     traffic = CounterMetricFamily("motet_bytes", "Bytes of all messages of rounds.", labels=["run", "direction"])
     by_client = CounterMetricFamily(
-        "motet_client_bytes", "Bytes since the server started.", labels=["run", "client", "direction"]
+        "motet_client_bytes",
+        "Bytes since the server started, evaluations included.",
+        labels=["run", "client", "direction"],
     )
     failures = CounterMetricFamily(
         "motet_client_failures", "Requests that failed, since the server started.", labels=["run", "client"]

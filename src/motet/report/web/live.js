@@ -23,11 +23,13 @@ function timeLeft(run) {
 // Served runs: who is connected, who is late, and how much each client has sent and received
 
 function showDeployment() {
+  const note = "Bytes are of all messages since the server started, with evaluations. The MB of a run count its training alone.";
   const runs = report.runs.filter((run) => run.deployment);
   $("deployment").hidden = !runs.length;
   $("deployment-list").replaceChildren(...runs.flatMap((run) => [
     createElement("h3", {}, `${runLabel(run)}: ${deploymentText(run.deployment)}`),
     scrollable(clientsTable(run.deployment)),
+    createElement("p", { class: "note" }, note),
   ]));
 }
 
