@@ -100,7 +100,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         ),
         (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file or folder 'gone.csv'"),
         (["run", *TOY, "data.path=mine.csv"], "is not read from a path"),
-        (["run", *TOY, "data.name=mine.csv"], "data.name is 'mine.csv', a file. Use data.path"),
+        (["run", *TOY, "data.name=mine.csv"], "data.name is 'mine.csv', a file. For your own files, use data.path"),
         (["run", *TOY, "data.name=null", "data.path=holes.csv"], "column 'label' holds ''; expected a label"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mu=-1"], "mu (lam in ditto) is -1"),
         (["run", *TOY, "algorithm.type=ditto", "algorithm.lam=-1"], "mu (lam in ditto) is -1"),
