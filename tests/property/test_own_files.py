@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.own_files import BINARY_FORMATS, COMPRESSIONS, TEXT_FORMATS, Rows, write_compressed
 
@@ -105,6 +105,7 @@ TOKENS = st.text(st.sampled_from("aéЖ中-_'\".,\u2028\x85😀"), min_size=1, m
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
     st.sampled_from(list(COMPRESSIONS)),
 )
+@example([[("\u2028", "O")]], ".txt", "utf-8", "")
 @settings(max_examples=60, deadline=None)
 def test_conll_reads_back_the_same(
     sentences: list[list[tuple[str, str]]], suffix: str, encoding: str, compression: str

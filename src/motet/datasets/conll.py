@@ -96,6 +96,11 @@ def read_sentences(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> li
     return parse_sentences(path.name, read_lines(path, log), word, tag)
 
 
+def split_fields(line: str) -> list[str]:
+    """Return the columns of a line. Only spaces and tabs separate them: a word may be another space of Unicode."""
+    return re.split("[ \t]+", line.strip(" \t"))
+
+
 def parse_sentences(
     name: str, numbered_lines: Iterable[tuple[int, str]], word: int = 0, tag: int = -1
 ) -> list[TaggedSentence]:
@@ -111,7 +116,7 @@ def parse_sentences(
             continue
         columns = line.rstrip(" \t").split("\t") if "\t" in line.strip() else []
         if len(columns) < min_columns:
-            columns = re.split("[ \t]+", line.strip(" \t"))
+            columns = split_fields(line)
         if len(columns) < min_columns or not columns[word]:
             raise DataError(
                 f"{name}, line {number}: '{line.strip()}' has {len(columns)} of at least {min_columns} columns; "

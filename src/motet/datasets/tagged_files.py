@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns
-from motet.datasets.conll import TaggedSentence, line_in_file, parse_sentences, to_bio_columns
+from motet.datasets.conll import TaggedSentence, line_in_file, parse_sentences, split_fields, to_bio_columns
 from motet.datasets.data_file import DataFile
 from motet.datasets.raw_table import TableBuilder
 
@@ -27,7 +27,7 @@ def read_conll_file(file: DataFile, table: TableBuilder) -> None:
 
 def looks_like_conll(lines: Sequence[str], min_share: float) -> bool:
     """True if so many lines have a word and a BIO tag, or are blank; and at least one tag is not O."""
-    rows = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    rows = [split_fields(line) for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
     tags = [row[-1] for row in rows if 2 <= len(row) <= MAX_COLUMNS and TAG.fullmatch(row[-1])]
     return len(tags) >= max(2, min_share * len(rows)) and set(tags) != {"O"}
 

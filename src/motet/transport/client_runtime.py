@@ -62,7 +62,6 @@ class ClientRuntime:
         tamper: Tamper | None = None,
     ) -> None:
         self.programs = {part.name: part for program in programs for part in iter_programs(program)}
-        self.methods: dict[str, ClientMethod] = {}  # by address; found once for the many requests of a simulation
         self.make_context, self.executor, self.channel = make_context, executor, channel
         self.client_states, self.ephemeral_states = client_states, EphemeralStates()
         self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
@@ -156,9 +155,9 @@ class ClientRuntime:
         return (yield from self._invoke(client, round, address, payload, callers))
 
     def _find_method(self, address: str) -> ClientMethod:
-        if address not in self.methods:
-            self.methods = {m.address: m for part in self.programs.values() for m in client_methods(part).values()}
-        if address not in self.methods:
-            available = ", ".join(self.methods)
+        program, _, method = address.partition(".")
+        methods = client_methods(self.programs[program]) if program in self.programs else {}
+        if method not in methods:
+            available = ", ".join(m.address for p in self.programs.values() for m in client_methods(p).values())
             raise PrivacyError(f"'{address}' is not offered to the server; this client offers {available}.")
-        return self.methods[address]
+        return methods[method]
