@@ -116,7 +116,7 @@ def client_methods(program: Program) -> dict[str, ClientMethod]:
 def _marked(cls: type[Program]) -> dict[str, str]:
     """Return the attributes of a class that are client methods, by their name in messages.
 
-    Every request asks for them, and looking at all members of a class takes a millisecond.
+    Every request asks for them, and looking at all members of a class takes 240 µs.
     """
     members = inspect.getmembers_static(cls, inspect.isfunction)
     return {vars(function)[_MARK].name: name for name, function in members if _MARK in vars(function)}
