@@ -65,7 +65,8 @@ def draw_profile(profiler: Profiler, path: Path) -> None:
         bottoms = [bottom + value for bottom, value in zip(bottoms, values, strict=True)]
     per_round.set(xlabel="round", ylabel="seconds", title="Each round")
     per_round.xaxis.get_major_locator().set_params(integer=True)
-    per_round.legend(frameon=False, fontsize=9)
+    per_round.set_ylim(0, 1.05 * max(bottoms, default=1.0) or 1.0)
+    per_round.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))  # beside the bars
     for axes in (total, per_round):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
