@@ -108,6 +108,16 @@ def test_a_captured_step_is_replayed(cuda: FakeCuda) -> None:
     assert graphs.graphs["a",].replays == _EAGER_RUNS + 2
 
 
+def test_another_shape_of_a_captured_kind_is_captured_after_one_run(cuda: FakeCuda) -> None:
+    """Texts of uneven length bring many shapes, each of which occurs once in a round."""
+    graphs = CudaGraphs(DEVICE)
+    run_until_captured(graphs, "a")
+    for _ in range(2):
+        graphs.run(("b",), "kind", lambda: None)
+        graphs.run(("c",), "other kind", lambda: None)
+    assert list(graphs.graphs) == [("a",), ("b",)]
+
+
 def test_a_pool_without_graphs_is_not_used_again(cuda: FakeCuda) -> None:
     graphs = CudaGraphs(DEVICE)
     run_until_captured(graphs, "a")

@@ -11,7 +11,8 @@ import torch
 
 from motet.core.errors import first_line
 
-_EAGER_RUNS = 3  # of a shape before it is captured; they also warm up libraries and the allocator
+_EAGER_RUNS = 3  # before the first capture of a kind; they warm up libraries and the allocator
+_EAGER_RUNS_OF_A_SHAPE = 1  # once a kind was captured, another shape only compiles its kernels
 
 
 class CudaGraphs:
@@ -22,6 +23,7 @@ class CudaGraphs:
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.eager_runs: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Any] = {}
+        self.captured: set[Hashable] = set()
         self.uncapturable: set[Hashable] = set()
 
     def run(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> None:
@@ -34,7 +36,7 @@ class CudaGraphs:
             self.graphs[key].replay()
             return
         self.eager_runs[key] = self.eager_runs.get(key, 0) + 1
-        is_warm = self.eager_runs[key] > _EAGER_RUNS
+        is_warm = self.eager_runs[key] > (_EAGER_RUNS_OF_A_SHAPE if kind in self.captured else _EAGER_RUNS)
         if is_warm and kind not in self.uncapturable and self._capture(key, kind, step):
             self.graphs[key].replay()
         else:
@@ -58,6 +60,7 @@ class CudaGraphs:
             )
             return False
         self.graphs[key] = graph
+        self.captured.add(kind)
         return True
 
     def _recover(self, stream_before: Any, pool: Any) -> None:
@@ -84,6 +87,7 @@ class CudaGraphs:
     def clear(self) -> None:
         """Drop all graphs and their memory, and forget which kinds cannot be captured."""
         self.drop(lambda _: True)
+        self.captured.clear()
         self.uncapturable.clear()
 
 
