@@ -49,8 +49,8 @@ class SPFLLike(Algorithm):
             mixture = RunningSum()
             for peer, similarity in zip(clients, row, strict=True):
                 mixture.add(peer, updates[peer].scale_weight(float(similarity)))
-            if mixture.weight:
-                corrections[client] = mixture.value().value - updates[client].value
+            if (part := mixture.part()).weight:
+                corrections[client] = part.mean().value - updates[client].value
         yield from gather(self.apply_correction, corrections)
 
     @work(reveals="each")

@@ -15,7 +15,7 @@ from motet.codecs.fixed_point import FixedPoint
 from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
-from motet.core.weighted import RunningSum, Weighted
+from motet.core.weighted import PartialSum, Weighted
 from motet.secure.client_session import EncodedVector
 from motet.secure.masking import Masking
 from motet.secure.sum_messages import MaskedTotal
@@ -58,17 +58,14 @@ class SumEncoding:
 
     def decode(self, words: np.ndarray, total: MaskedTotal, address: str, clients: int, masking: Masking) -> Weighted:
         """Return the weighted mean from the unmasked words of a sum over `total.clients`."""
-        running_sum = RunningSum()
-        weight_words = words[-WEIGHT_WORDS:]
-        running_sum.weight = float(self.fixed_point.decode(weight_words, True, clients, masking.modulus))
-        if not 0 <= running_sum.weight <= len(total.clients) * self.largest_weight:
+        weight = float(self.fixed_point.decode(words[-WEIGHT_WORDS:], True, clients, masking.modulus))
+        if not 0 <= weight <= len(total.clients) * self.largest_weight:
             raise RunError(
                 "the sum has weights that its clients cannot have, so a client sent a false share or vector; "
                 "the sum is discarded."
             )
         numbers = self._decode_numbers(words[:-WEIGHT_WORDS], total.is_double, address, clients, masking)
-        running_sum.sum = Params(total.layout, numbers)
-        mean = running_sum.value()
+        mean = PartialSum(Params(total.layout, numbers), weight).mean()
         if total.is_double:
             return mean
         self._check_mean(mean, address, clients, masking)

@@ -32,6 +32,11 @@ class ClientStates:
         self.changed: dict[StateKey, Any] = {}  # changes of the current round
         self.changed_stored: dict[StateKey, str] = {}  # changes of the current round that are already in the store
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no client has a state."""
+        return not (self.values or self.stored or self.changed or self.changed_stored)
+
     def get(self, program: str, client: ClientId) -> Any:
         key = (program, client)
         if key in self.changed:

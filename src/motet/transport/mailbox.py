@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from motet.codecs.chain import Channel
 from motet.core.errors import SESSION_LOST, MotetError, RunError
-from motet.core.params import Params
-from motet.core.script import ClientId, Exchange
-from motet.core.weighted import Weighted
+from motet.core.script import ClientId, Collector, Exchange
+from motet.core.weighted import RunningSum, Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
-from motet.transport.reply_validation import check_finite, check_sum_term
-from motet.transport.requests import Reply, Request, Transport
+from motet.transport.reply_validation import TermChecker, check_finite
+from motet.transport.requests import Reply, Request, SummedTerm, SummingTransport, Transport
 from motet.transport.traffic import Traffic
 from motet.transport.wait_policy import WaitPolicy
 from motet.wire import measure_size
@@ -93,7 +92,7 @@ class Mailbox:
         """Send an exchange's requests, wait for the replies, and return the collected value."""
         exchange.on_start()
         quorum = self.wait_policy.buffer or math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9)
-        state, busy = _ExchangeState(exchange, quorum), self.busy_clients
+        state, busy = _ExchangeState(exchange, self._choose_collector(exchange), quorum), self.busy_clients
         self._send_requests(state, [client for client in sorted(exchange.payloads) if client not in busy])
         for reply in self._receive_replies(state):
             self._take_reply(state, reply)
@@ -107,6 +106,13 @@ class Mailbox:
                 f"Lower wait_policy.quorum, or raise wait_policy.timeout ({self.wait_policy.timeout:g} s)."
             )
         return state.collector.value()
+
+    def _choose_collector(self, exchange: Exchange) -> Collector:
+        """Return what collects the replies. A transport may sum them itself if the exchange waits for all of them."""
+        waits_for_all = not (self._is_eager or self._accepts_late_replies) and self.wait_policy.deadline is None
+        if waits_for_all and isinstance(self.transport, SummingTransport):
+            return self.transport.choose_collector(exchange.collector())
+        return exchange.collector()
 
     @property
     def busy_clients(self) -> set[ClientId]:
@@ -176,11 +182,12 @@ class Mailbox:
         else:  # too late to count
             self.pending.pop(reply.id, None)
             return
-        size = measure_size(reply)
+        is_summed = isinstance(reply.value, SummedTerm)
+        size = reply.value.size if is_summed else measure_size(reply)
         self.traffic.payload_up += size.payload
         self.traffic.wire_up += size.wire
         state.replied += reply.error is None
-        state.early.put(position, reply, size.payload)
+        state.early.put(position, reply, 0 if is_summed else size.payload)
         self.on_reply(len(state.clients) - len(state.waiting_for), len(state.clients))
         while not self._is_eager and (turn := state.next_position) is not None and turn in state.early:
             state.next_index += 1
@@ -194,7 +201,7 @@ class Mailbox:
         self.lost_sessions += error == SESSION_LOST
         if error is None:
             try:
-                state.collect(reply.client, self.channel.up.decode(reply.value), staleness_weight)
+                state.collect(reply.client, self._decode(reply.value), staleness_weight)
                 return
             except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
                 self.rejected[reply.client] += 1
@@ -204,6 +211,14 @@ class Mailbox:
                 f"{error} (in {state.exchange.address}; to continue without such clients: wait_policy.on_error=drop)"
             )
         self.failures.append(ClientFailure(self.round, reply.client, error))
+        state.skip()
+
+    def _decode(self, value: Any) -> Any:
+        if not isinstance(value, SummedTerm):
+            return self.channel.up.decode(value)
+        if value.problem is not None:
+            raise RunError(value.problem)
+        return value
 
     def _close_exchange(self, state: _ExchangeState) -> None:
         """Mark the clients that have not replied: as late if late replies count, else as failed."""
@@ -225,10 +240,9 @@ class _ExchangeState:
     A reply's position is (client, 0), or (client, request ID) if it belongs to an earlier exchange.
     """
 
-    def __init__(self, exchange: Exchange, quorum: int) -> None:
-        self.exchange, self.quorum = exchange, quorum
-        self.collector = exchange.collector()
-        self.reference: Params | None = None  # the layout and type of the first term of a sum, without its numbers
+    def __init__(self, exchange: Exchange, collector: Collector, quorum: int) -> None:
+        self.exchange, self.collector, self.quorum = exchange, collector, quorum
+        self.terms = TermChecker()
         self.early = ReorderBuffer()
         self.waiting_for: dict[int, ClientId] = {}  # by request ID
         self.clients: list[ClientId] = []
@@ -243,13 +257,16 @@ class _ExchangeState:
         return (self.clients[self.next_index], 0) if self.next_index < len(self.clients) else None
 
     def collect(self, client: ClientId, value: Any, staleness_weight: float) -> None:
-        if self.exchange.reads == "sum":
-            value = check_sum_term(value, self.reference)
-            first = value.value
-            self.reference = self.reference or Params(first.layout, first.flat.new_zeros(()).expand(first.layout.size))
-        else:
+        if self.exchange.reads == "each":
             check_finite(value)
+        elif not isinstance(value, SummedTerm):
+            value = self.terms.check(value)
         if staleness_weight != 1 and isinstance(value, Weighted):
             value = value.scale_weight(staleness_weight)
         self.collector.add(client, value)
         self.collected += 1
+
+    def skip(self) -> None:
+        """Keep the place of a client that failed in the order of a sum."""
+        if isinstance(self.collector, RunningSum):
+            self.collector.skip()

@@ -35,6 +35,20 @@ def check_sum_term(value: Any, first_term: Params | None) -> Weighted:
     return value
 
 
+class TermChecker:
+    """Checks the terms of one sum. The first term decides about their shape and precision."""
+
+    def __init__(self) -> None:
+        self.reference: Params | None = None  # the layout and type of the first term, without its numbers
+
+    def check(self, value: Any) -> Weighted:
+        term = check_sum_term(value, self.reference)
+        if self.reference is None:
+            layout = term.value.layout
+            self.reference = Params(layout, term.value.flat.new_zeros(()).expand(layout.size))
+        return term
+
+
 def check_finite(value: Any) -> None:
     """Raise an error if any tensor in `value`, at any depth, contains NaN or infinity."""
     _, buffers = encode_header(value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from motet.core.messages import message
-from motet.core.script import ClientId
+from motet.core.script import ClientId, Collector
+from motet.wire import MessageSize
 
 
 @message
@@ -42,3 +43,19 @@ class Transport(Protocol):
         """Return the next reply, or None if none arrives within `timeout` seconds."""
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class SummedTerm:
+    """In place of the value of a reply: it is a term of a sum that is computed elsewhere. Never sent between processes."""
+
+    size: MessageSize  # of the reply that it stands for
+    problem: str | None = None  # why the term is invalid, and not part of the sum
+
+
+@runtime_checkable
+class SummingTransport(Protocol):
+    """A transport that can sum replies where they are computed."""
+
+    def choose_collector(self, collector: Collector) -> Collector:
+        """Return the collector for the replies of the next exchange: this one, or one that only gets `SummedTerm`s."""
