@@ -111,40 +111,49 @@ def local_run(plan: RunPlan) -> FederatedRun:
 
 
 @pytest.fixture
-def ray_run(plan: RunPlan, ray_executor: Any) -> FederatedRun:
-    return FederatedRun(plan, ray_executor)
+def ray_run(config: RunConfig, plan: RunPlan, ray_executor: Any) -> FederatedRun:
+    """The same run on actors, which also sum the replies."""
+    from motet.experiment.deploy.ray_transport import connect_actors
+
+    federation: Any = plan.federation
+    return FederatedRun(plan, ray_executor, connect=connect_actors(config, federation, ray_executor))
 
 
-def test_ray_gives_the_same_bits_after_an_actor_died(ray_run: FederatedRun, local_run: FederatedRun) -> None:
+def kill_once_busy(executor: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Kill the first actor that gets a task. Return a list that then has its tasks."""
     import ray
 
+    send, killed_tasks = executor.pool._send, list[Any]()
+
+    def send_and_kill(actor: Any, tasks: list[Any]) -> None:
+        send(actor, tasks)
+        if not killed_tasks:
+            ray.kill(actor, no_restart=False)
+            killed_tasks.extend(tasks)
+
+    monkeypatch.setattr(executor.pool, "_send", send_and_kill)
+    return killed_tasks
+
+
+def test_a_sum_on_actors_has_the_same_bits_after_one_of_them_died(
+    ray_run: FederatedRun, local_run: FederatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     executor: Any = ray_run.engine.executor
-    examples_before = executor.examples_processed
-    ray.kill(executor.actors[0], no_restart=False)
+    examples_before, received_before = executor.examples_processed, executor.pool.bytes_received
+    killed_tasks = kill_once_busy(executor, monkeypatch)
     ray_run.run_rounds()
+    assert killed_tasks
     assert serialize(ray_run.state) == serialize(local_run.state)
     assert executor.examples_processed - examples_before == local_run.engine.executor.examples_processed
     assert not ray_run.engine.mailbox.failures
+    assert ray_run.engine.progress.traffic == local_run.engine.progress.traffic
+    model_bytes = ray_run.state.params.flat.nbytes
+    assert executor.pool.bytes_received - received_before < 3 * model_bytes  # two rounds with four clients each
 
 
-def test_ray_repeats_the_jobs_of_an_actor_that_died(
-    ray_run: FederatedRun, local_run: FederatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-
-    executor: Any = ray_run.engine.executor
-    wait_completed, killed_jobs = executor.wait_completed, []
-
-    def wait_and_kill() -> Any:
-        completed = wait_completed()
-        if executor.running and not killed_jobs:  # in the middle of a round, while the actor runs a client's job
-            actor, jobs = next(iter(executor.running.values()))
-            ray.kill(actor, no_restart=False)
-            killed_jobs.extend(jobs)
-        return completed
-
-    monkeypatch.setattr(executor, "wait_completed", wait_and_kill)
-    ray_run.run_rounds()
-    assert killed_jobs
-    assert serialize(ray_run.state) == serialize(local_run.state)
-    assert not ray_run.engine.mailbox.failures
+def test_jobs_on_actors_give_the_same_bits(plan: RunPlan, ray_executor: Any, local_run: FederatedRun) -> None:
+    """Clients with a state run in the driver, and only their jobs on actors."""
+    run = FederatedRun(plan, ray_executor)
+    run.run_rounds()
+    assert serialize(run.state) == serialize(local_run.state)
+    assert not run.engine.mailbox.failures

@@ -132,7 +132,7 @@ def execute_in_process(
     if isinstance(federation, Federation):
         with span("prepare the executor", "model"):
             executor = trace_executor(build_executor([config], [federation], cache))
-        with launch_clients(config, federation, folder or Path()) as clients:
+        with launch_clients(config, federation, folder or Path(), executor) as clients:
             connect = clients.connect
     try:
         return execute_plan(plan, executor, folder=folder, resume=resume, callback=callback, connect=connect)

@@ -153,7 +153,7 @@ def run_experiment(
     with (
         PeakMemory() as memory,
         track_run(config, folder, callback or SilentProgress()) as tracking_callback,
-        launch_clients(config, federation, folder) as clients,
+        launch_clients(config, federation, folder, executor) as clients,
     ):
         result = execute_plan(
             plan,

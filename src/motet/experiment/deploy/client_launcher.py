@@ -18,6 +18,7 @@ from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.deploy.client_listener import ClientListener, open_listener
 from motet.experiment.deploy.network_options import FLOWER_HINT, TRANSPORTS, NetworkOptions
 from motet.experiment.loop.round_engine import ConnectClients
+from motet.experiment.loop.traced_executor import unwrap_executor
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
@@ -54,7 +55,9 @@ def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federatio
 
 
 @contextmanager
-def launch_clients(config: RunConfig, federation: Federation, folder: Path) -> Iterator[LaunchedClients]:
+def launch_clients(
+    config: RunConfig, federation: Federation, folder: Path, executor: Executor
+) -> Iterator[LaunchedClients]:
     """Launch the clients of a simulation for the time of a run. `folder` holds the run's config.yaml."""
     match config.transport.type:
         case "grpc" | "mqtt":
@@ -75,6 +78,10 @@ def launch_clients(config: RunConfig, federation: Federation, folder: Path) -> I
                 )
             else:
                 yield LaunchedClients()
+        case "ray":
+            from motet.experiment.deploy.ray_transport import connect_actors
+
+            yield LaunchedClients(connect_actors(config, federation, unwrap_executor(executor)))
         case _:
             yield LaunchedClients()
 

@@ -48,3 +48,8 @@ class TracedExecutor(Executor):
 def trace_executor(executor: Executor) -> Executor:
     """Return the executor, wrapped if a profiler is active."""
     return TracedExecutor(executor) if is_profiling() else executor
+
+
+def unwrap_executor(executor: Executor) -> Executor:
+    """Return the executor that `trace_executor` was given."""
+    return executor.executor if isinstance(executor, TracedExecutor) else executor

@@ -1,0 +1,174 @@
+"""Runs requests on an actor, and sums their replies there. The driver only learns what it must know about each one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from motet.codecs.chain import Channel
+from motet.core.errors import MotetError
+from motet.core.messages import message
+from motet.core.script import ClientId
+from motet.core.weighted import PartialSum, RunningSum, TermLimits, Weighted
+from motet.core.work import Executor
+from motet.experiment.build.component_builders import build_components
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.optimizer_keeping import keep_optimizers
+from motet.experiment.recipe.run_config import RunConfig
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.reply_validation import TermChecker
+from motet.transport.requests import Reply, Request
+from motet.wire import measure_size
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class TermsTask:
+    """Consecutive clients of a cohort whose replies are terms of a sum.
+
+    `requests` have the index of their payload in `payloads`. With `is_summed`, the result is their sum; else the terms.
+    """
+
+    run: str  # digest of the configuration
+    requests: tuple[Request, ...]
+    payloads: tuple[Any, ...]
+    limits: TermLimits
+    is_summed: bool
+
+    def full_requests(self) -> Iterator[Request]:
+        return (replace(request, payload=self.payloads[request.payload]) for request in self.requests)
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class TermReport:
+    """What the driver learns about one reply: its size, and why it is missing in the sum."""
+
+    payload_bytes: int
+    wire_bytes: int
+    error: str | None = None
+    problem: str | None = None  # the reply is invalid
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class TermsReport:
+    """What the driver learns about a task. `states` are new client states as (program, client, state).
+
+    States and examples belong to all tasks that ran together; the first report has them.
+    """
+
+    replies: tuple[TermReport, ...]
+    seconds: tuple[float, ...]
+    states: tuple[Any, ...] = ()
+    examples_processed: int = 0
+
+
+TermsResult = PartialSum | tuple[Weighted | None, ...]
+
+
+class NewStates:
+    """The states of clients that had none before this exchange."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, ClientId], Any] = {}
+
+    def get(self, program: str, client: ClientId) -> Any:
+        return self.values.get((program, client))
+
+    def put(self, program: str, client: ClientId, value: Any) -> None:
+        self.values[program, client] = value
+
+    def take(self) -> tuple[Any, ...]:
+        """Remove and return all states."""
+        states = tuple((program, client, value) for (program, client), value in self.values.items())
+        self.values.clear()
+        return states
+
+
+class TermRunner:
+    """Runs the client methods of one run."""
+
+    def __init__(self, runtime: ClientRuntime, states: NewStates) -> None:
+        self.runtime, self.states = runtime, states
+
+    @staticmethod
+    def build(config: RunConfig, federation: Federation, executor: Executor) -> TermRunner:
+        components, states = build_components(config), NewStates()
+        runtime = ClientRuntime(
+            components.client_programs,
+            keep_optimizers(federation.context, states, components.algorithm, config.rounds),
+            executor,
+            states,
+            components.channel,
+            required_wrappers=components.required_wrappers,
+        )
+        return TermRunner(runtime, states)
+
+    def run(self, tasks: Sequence[TermsTask]) -> list[tuple[TermsReport, TermsResult]]:
+        """Run the requests of all tasks together, so that the executor can pack them."""
+        sums = [_TermSum(task, self.runtime.channel) for task in tasks]
+        by_request = {request.id: term_sum for term_sum in sums for request in term_sum.task.requests}
+        start, examples_before = time.perf_counter(), self.runtime.executor.examples_processed
+        for reply in self.runtime.answer_requests(request for task in tasks for request in task.full_requests()):
+            end = time.perf_counter()
+            by_request[reply.id].take(reply, end - start)
+            start = end
+        outcomes = [term_sum.finish() for term_sum in sums]
+        examples = self.runtime.executor.examples_processed - examples_before
+        report = replace(outcomes[0][0], states=self.states.take(), examples_processed=examples)
+        return [(report, outcomes[0][1]), *outcomes[1:]]
+
+
+class _TermSum:
+    """Adds the replies of one task in the order of its requests, as soon as their turn comes."""
+
+    def __init__(self, task: TermsTask, channel: Channel) -> None:
+        self.task, self.channel = task, channel
+        self.early: dict[int, Reply] = {}
+        self.seconds: dict[int, float] = {}
+        self.reports: list[TermReport] = []
+        self.checker, self.sum = TermChecker(), RunningSum(task.limits)
+        self.terms: list[Weighted | None] = []
+
+    def take(self, reply: Reply, seconds: float) -> None:
+        self.early[reply.id], self.seconds[reply.id] = reply, seconds
+        requests = self.task.requests
+        while len(self.reports) < len(requests) and (turn := requests[len(self.reports)].id) in self.early:
+            self._add(self.early.pop(turn))
+
+    def finish(self) -> tuple[TermsReport, TermsResult]:
+        seconds = tuple(self.seconds[request.id] for request in self.task.requests)
+        report = TermsReport(tuple(self.reports), seconds)
+        return report, self.sum.part() if self.task.is_summed else tuple(self.terms)
+
+    def _add(self, reply: Reply) -> None:
+        size, term, problem = measure_size(reply), None, None
+        if reply.error is None:
+            try:
+                term = self.checker.check(self.channel.up.decode(reply.value))
+            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
+                problem = str(invalid)
+        self.reports.append(TermReport(size.payload, size.wire, reply.error, problem))
+        if self.task.is_summed:
+            add_term(self.sum, reply.client, term)
+        else:
+            self.terms.append(term)
+
+
+def add_term(running_sum: RunningSum, client: ClientId, term: Weighted | None) -> None:
+    """Add a term to a sum, or keep the place of a client that failed."""
+    if term is None:
+        running_sum.skip()
+    else:
+        running_sum.add(client, term)
+
+
+def sum_terms(terms: Sequence[Weighted | None], limits: TermLimits) -> PartialSum:
+    """Return the sum of terms that were computed in several places."""
+    running_sum = RunningSum(limits)
+    for term in terms:
+        add_term(running_sum, "", term)
+    return running_sum.part()
