@@ -249,18 +249,20 @@ def ray_executor(count: int) -> Iterator[Executor]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from motet.experiment.deploy.ray_executor import RayActor, RayExecutor
+    from motet.experiment.deploy.actor_pool import ActorPool
+    from motet.experiment.deploy.ray_actor import RayActor
+    from motet.experiment.deploy.ray_executor import RayExecutor
 
     class EchoActor(RayActor):  # moves jobs like the real actor, but builds no federation
         def __init__(self) -> None:
-            self.executor, self.known = EchoExecutor(), {}
+            self.executor, self.shared_values, self.runners = EchoExecutor(), {}, {}
 
     paths = os.pathsep.join(str(path) for path in (Path(__file__).parents[1], Path(__file__).parents[1] / "src"))
     ray.init(
         num_cpus=count, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}}
     )
     actors = [ray.remote(EchoActor).remote() for _ in range(count)]
-    executor = RayExecutor(actors, ray.get(actors[0].capacity.remote()), EchoExecutor(), 0)
+    executor = RayExecutor(ActorPool(actors, 1, 0), EchoExecutor())
     try:
         yield executor
     finally:
