@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV := uv==0.13.8
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles a module when it is first imported, and keeps the result. pip would compile the thousands that nobody imports.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup system demo test lint docs fuzz lock sbom clean
 
@@ -23,7 +25,7 @@ setup: .venv/ready
 	$(PYTHON) -m venv .venv
 	@$(PIP) $(UV) && UV_HTTP_TIMEOUT=20 UV_HTTP_RETRIES=1 $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend=auto -c constraints.txt torch 2>/dev/null \
 	|| echo "uv found no build of torch for this machine; installing the default one"
-	$(PIP) --no-compile -e '.[demo,report,adapters]'
+	$(PIP) -e '.[demo,report,adapters]'
 	touch .venv/demo
 
 .venv/ready: .venv/demo
