@@ -65,7 +65,7 @@ def federation(
     model: str | Mapping[str, Any] = "minilm",
     max_tokens: int = 128,
     freeze: Sequence[str] = (),
-    partition: str | Mapping[str, Any] = "uniform",
+    partition: str | Mapping[str, Any] = "auto",
     task: str | Mapping[str, Any] = "auto",
     seed: int = 42,
     public_share: float = 0.0,
@@ -74,6 +74,7 @@ def federation(
 ) -> Federation:
     """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
+    Without a partition, the clients are those of the corpus, or ten uniform ones if it has no client column.
     The corpus may also be a name or a table, as for `load`. The model is a name, or the `model` section of a recipe:
     {"name": "minilm", "adapter": {"rank": 8}}. The task is that of the corpus, or the `task` section of a recipe:
     {"type": "classification", "class_weights": "balanced"}. `public_share` of the training rows become public texts, which
@@ -82,7 +83,7 @@ def federation(
     if not isinstance(model, str | Mapping):
         raise ConfigError(f"federation: model is {model!r}; expected a name, such as 'minilm', or {{'name': …}}.")
     section = {"name": model} if isinstance(model, str) else dict(model)
-    division = ComponentConfig.from_settings(partition, "uniform", "partition")
+    division = ComponentConfig.from_settings(partition, "auto", "partition")
     check_federation_options(options, division.type, section.get("name", "minilm"))
     DataConfig(public_share=public_share, dev_share=dev_share)  # checks them
     return federate_corpus(

@@ -18,6 +18,8 @@ import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, MotetError, RunError
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.solver import Solver
 
 Points = list[tuple[float, float]]
@@ -49,6 +51,24 @@ def test_personal_models_are_trained_with_codecs_and_exported(tmp_path: Path) ->
         motet.export(clients, result, tmp_path / client, client=client)
     models = {(tmp_path / client / "model.safetensors").read_bytes() for client in clients.clients}
     assert len(models) == 3
+
+
+def test_the_clients_of_the_data_are_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "letters.csv"
+    rows = [f"letter {i},{'ab'[i % 2]},{('ann', 'bo', 'cy')[i % 3]}" for i in range(36)]
+    path.write_text("\n".join(["body,topic,author", *rows]))
+    names = {"text": "body", "label": "topic", "client": "author"}
+    corpus = motet.load(path=path, **names)
+    from_python = motet.federation(corpus, model="tiny", max_tokens=8)
+    settings = {"data": {"path": str(path), **names}, "model": {"name": "tiny", "max_tokens": 8}}
+    from_recipe = build_federation(RunConfig.from_settings("letters", settings))
+    for federation in (from_python, from_recipe):
+        assert list(federation.clients) == ["ann", "bo", "cy"]
+        assert federation.partition.train.rows.tolist() == from_python.partition.train.rows.tolist()
+    uniform = motet.federation(corpus, model="tiny", max_tokens=8, clients=2)
+    assert list(uniform.clients) == ["client-0", "client-1"]
+    without_clients = motet.load(path=path, text="body", label="topic")
+    assert len(motet.federation(without_clients, model="tiny", max_tokens=8).clients) == 10
 
 
 # ---- custom trainers ------------------------------------------------------------------------------------------------
@@ -298,7 +318,7 @@ def small() -> Federation:
             "Did you mean model={'name': 'tiny', 'dtype': 'bfloat16'}",
         ),
         (lambda: motet.federation("toy-classification", model="tiny", max_token=9), r"Did you mean max_tokens=9\?"),
-        (lambda: motet.federation("toy-classification", beta=1), "partition uniform: unknown option 'beta'"),
+        (lambda: motet.federation("toy-classification", beta=1), "partition auto: unknown option 'beta'"),
         (
             lambda: motet.run(small(), "fedavg", rounds=1, lora=4),
             r"motet.federation\(…, model={'name': 'tiny', 'adapter': {'rank': …}}\)",

@@ -67,7 +67,7 @@ class DataConfig:
     test: str | None = None  # a second file with the test rows; without it, test_share of the first is held out
     text: str | None = None  # the column of the texts; null: text, sentence, ... by its name
     label: str | None = None  # the column of the labels; null: label, class, ... by its name
-    client: str | None = None  # the column that says whose row it is, for the partition natural
+    client: str | None = None  # the column that says whose row it is
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
     files: str | None = None  # which files of a folder: '*.csv'
     encoding: str | None = None  # of text files; None: UTF-8, else a guess, which the report names

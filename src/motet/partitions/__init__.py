@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.core.plugins import Registry
+from motet.partitions.auto import auto
 from motet.partitions.drift import drift
 from motet.partitions.feature import clusters, feature
 from motet.partitions.label import label
@@ -22,6 +23,7 @@ from motet.partitions.uniform import uniform
 from motet.partitions.vocabulary import vocabulary
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {
+    "auto": auto,
     "uniform": uniform,
     "label": label,
     "quantity": quantity,
@@ -44,6 +46,7 @@ __all__ = [
     "PARTITIONS",
     "PARTITION_REGISTRY",
     "Partition",
+    "auto",
     "clusters",
     "drift",
     "feature",

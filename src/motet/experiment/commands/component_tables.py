@@ -41,7 +41,7 @@ def section_tables() -> dict[str, SectionTable]:
     splits = {"local_test": {"type": ["number", "null"]}, "merge": {"type": "boolean"}, "clients": {"type": "integer"}}
     return {
         "task": SectionTable({"auto": auto, **_describe(TASK_REGISTRY)}, "auto", ("corpus",)),
-        "partition": SectionTable(_describe(PARTITION_REGISTRY), "uniform", ("corpus", "seed"), splits),
+        "partition": SectionTable(_describe(PARTITION_REGISTRY), "auto", ("corpus", "seed"), splits),
         "algorithm": SectionTable(_describe(ALGORITHM_REGISTRY), "fedavg", ("solver", "server")),
         "server": SectionTable(SERVER_OPTIMIZERS),
         "codec": SectionTable(_describe(CODEC_REGISTRY)),

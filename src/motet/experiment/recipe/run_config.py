@@ -64,7 +64,7 @@ class GroupConfig:
     task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
-    partition: ComponentConfig = ComponentConfig("uniform")  # see [partitions](components.md#partitions)
+    partition: ComponentConfig = ComponentConfig("auto")  # see [partitions](components.md#partitions)
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
@@ -172,7 +172,7 @@ class RunConfig:
     task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
-    partition: ComponentConfig = ComponentConfig("uniform")
+    partition: ComponentConfig = ComponentConfig("auto")
     groups: tuple[GroupConfig, ...] = ()  # empty: all clients have the task, model and data above
     cohort: CohortConfig = CohortConfig()
     algorithm: ComponentConfig = ComponentConfig("fedavg")
