@@ -88,7 +88,7 @@ def _build_search(suite: Suite, path: CellPath, columns: Sequence[str], quick: b
     tuned_rows = [r for r in (*table.rows, *suite.bounds_for(table)) if spec.row_keys(r)]
     keys = {r: _parse_keys(spec.row_keys(r)) for r in tuned_rows}
     metric = parse_metric(spec.metric or _first_score(table.metrics(column).values()))
-    evaluation = {"save_example_scores": False, "local": metric.kind in CLIENT_KINDS}
+    evaluation = {"save_example_scores": False, "test": False, "local": metric.kind in CLIENT_KINDS}
     layers = [*cell_settings(suite, path, quick), {"evaluation": evaluation}, spec.set]
     trials = []
     for values in draw_trials(keys[row], count_trials(list(keys.values()), spec.trials)):

@@ -1,8 +1,7 @@
 """`motet tune`: choose settings on the development set, with the same number of trials for every method.
 
 Trials are runs, named by their content as those of a suite. So a search that is interrupted continues, and a larger
-search reuses the trials of a smaller one. The choice reads only scores on the development set. Trials
-are ordinary runs, so their folders have test scores too.
+search reuses the trials of a smaller one. Trials are evaluated on the development set alone.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ class Search:
         changes: dict[str, Any] = dict(self.changes)
         for change in (
             {"data": {"dev_share": share}, "device": device, "seed": config.seed + seed},
-            {"algorithm": {"type": method}, "baselines": {}},
+            {"algorithm": {"type": method}, "baselines": {}, "evaluation": {"test": False}},
             nest_settings(values),
         ):
             changes = merge_settings(changes, change)

@@ -59,10 +59,7 @@ def tune(
     choices = choose(plan, all_trials, store)
     write_choices(folder, choices)
     typer.echo(render_choices(choices))
-    typer.echo(
-        f"Results: {folder}/tuning.md and tuning.json. The settings were chosen on the development set alone. The trials "
-        "also have test scores, which the search does not read."
-    )
+    typer.echo(f"Results: {folder}/tuning.md and tuning.json. The trials were evaluated on the development set alone.")
 
 
 def _run_trials(runs: dict[str, BenchmarkRun], store: RunStore) -> None:

@@ -127,14 +127,18 @@ class RunPlan:
             raise ConfigError("an asynchronous run adds replies of several rounds; remove secure, privacy and robust.")
 
     def _check_dev_set(self) -> None:
-        """Reject early stopping and the best model if there is no development set, or no model to keep."""
-        keeps_best = self.evaluation.keep == "best"
-        if not keeps_best and self.evaluation.patience is None:
-            return
-        if not self.has_dev_set:
-            setting = "keep is best" if keeps_best else f"patience is {self.evaluation.patience}"
+        """Reject settings that need a development set if there is none, and keeping the best of personal models."""
+        evaluation = self.evaluation
+        keeps_best = evaluation.keep == "best"
+        needs = {
+            "keep is best": keeps_best,
+            f"patience is {evaluation.patience}": evaluation.patience is not None,
+            "test is false": not evaluation.test,
+        }
+        setting = next((name for name, is_set in needs.items() if is_set), None)
+        if setting is not None and not self.has_dev_set:
             raise ConfigError(
-                f"evaluation.{setting}, but there is no development set that picks the best round; set data.dev_share=0.1 "
+                f"evaluation.{setting}, but there is no development set to evaluate on; set data.dev_share=0.1 "
                 "(in Python: motet.federation(…, dev_share=0.1)). Clients that keep their data have none."
             )
         if keeps_best and self.has_personal_models:

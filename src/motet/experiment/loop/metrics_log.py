@@ -62,9 +62,9 @@ class MetricsLog:
         """Return the size of metrics.jsonl in bytes."""
         return self.path.stat().st_size if self.path is not None and self.path.exists() else 0
 
-    def has_global_scores(self, round: int) -> bool:
-        """Return True if the round has been evaluated."""
-        return any(r["round"] == round and r["split"] == "global" and r["who"] == "server" for r in self.rows)
+    def has_scores(self, round: int, split: str) -> bool:
+        """Return True if the round has been evaluated on a split."""
+        return any(r["round"] == round and r["split"] == split and r["who"] == "server" for r in self.rows)
 
     def curve(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
         """Return a metric after each round in which it was evaluated: (round, value)."""

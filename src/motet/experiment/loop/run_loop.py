@@ -116,7 +116,7 @@ class FederatedRun:
         if checkpoint is None:
             return False
         self.engine.restore(checkpoint.progress)
-        if self.is_finished and self.storage.metrics.has_global_scores(self.rounds):
+        if self.is_finished and self.storage.metrics.has_scores(self.rounds, "global"):
             with self.engine.at(self.kept_progress):
                 self._evaluate_split("global")  # only the summary is missing, and it needs per-example scores
         return True
@@ -125,7 +125,7 @@ class FederatedRun:
         """Run and evaluate rounds, to the end of the run or until `until` rounds are complete."""
         if not self.rounds:
             self._evaluate_untouched_model()
-        if self._is_evaluation_due and not self.storage.metrics.has_global_scores(self.rounds):
+        if self._is_evaluation_due and not self._is_evaluated:
             self._evaluate_round()  # the run was interrupted while it evaluated this round
         while self.rounds < (self.plan.rounds if until is None else until):
             if self.engine.is_over_budget:
@@ -157,6 +157,8 @@ class FederatedRun:
     def finish(self) -> RunResult:
         """Evaluate each client's own model, and return the result of the run."""
         self._write_samples("after")
+        if not self.plan.evaluation.test:
+            return self._build_result(ClientResults())
         saves_examples = self.plan.evaluation.save_example_scores or self.plan.has_personal_models
         with self.engine.at(self.kept_progress), span("evaluate the clients' models", "evaluation"):
             clients = self.evaluator.evaluate_clients(per_example=saves_examples)
@@ -168,6 +170,11 @@ class FederatedRun:
     @property
     def _is_evaluation_due(self) -> bool:
         return self.rounds > 0 and (self.rounds % self.plan.evaluation.every == 0 or self.engine.is_finished)
+
+    @property
+    def _is_evaluated(self) -> bool:
+        """True if the log has the scores of the last complete round."""
+        return self.storage.metrics.has_scores(self.rounds, "global" if self.plan.evaluation.test else "dev")
 
     @property
     def _evaluates_clients(self) -> bool:
@@ -188,14 +195,15 @@ class FederatedRun:
     def _evaluate_untouched_model(self) -> None:
         """Evaluate the model before the first round, and let it write samples."""
         self._write_samples("before")
-        if self.plan.evaluation.initial:
+        if self.plan.evaluation.initial and self.plan.evaluation.test:
             with span("evaluate the untouched model", "evaluation"):
                 scores = self.evaluator.evaluate_split("global").scores
             self._log("server", INITIAL_SPLIT, scores)
             self.callback.on_note(f"before training: {describe_scores(scores)}")
 
     def _write_samples(self, moment: Moment) -> None:
-        if self.storage.folder is not None and not self.plan.has_personal_models:
+        evaluates_test = self.plan.evaluation.test  # the samples are answers to test rows
+        if self.storage.folder is not None and evaluates_test and not self.plan.has_personal_models:
             count = self.plan.evaluation.samples
             with span(f"write samples {moment} training", "evaluation"):
                 write_samples(self.storage.folder, self.engine, self.model_for(), count, moment)
@@ -206,31 +214,43 @@ class FederatedRun:
             self._evaluate_and_report()
 
     def _evaluate_and_report(self) -> None:
-        is_due = self._is_evaluation_due
-        if is_due and self.plan.has_dev_set:
-            self._log("server", "dev", self._evaluate_split("dev").scores)
-            if self._evaluates_clients:
-                self._log("clients", "dev", _mean_over_clients(self.evaluator.evaluate_local_dev()))
-            self._keep_best_round()
-        is_last = self.is_finished
-        scores = self._evaluate_split("global").scores if is_due else {}
-        examples = self.last_result.example_scores
-        if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
-            write_example_scores(self.storage.folder, {"": examples}, BEST_DEV_SCORES)
-        self._log("server", "global", scores)
-        attack = self.plan.attack
-        if is_due and attack is not None and attack.data_change == "trigger":
-            self._log("server", "backdoor", self._evaluate_split("backdoor").scores)
-        if is_due and self._evaluates_clients:
-            local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
-            if self.plan.has_personal_models:
-                scores = local_scores or scores
+        scores: dict[str, float] = {}
+        if self._is_evaluation_due and self.plan.has_dev_set:
+            scores = self._evaluate_dev_set()
+        if self._is_evaluation_due and self.plan.evaluation.test:
+            scores = self._evaluate_test_sets()
         if self.engine.accountant:
             scores = {**scores, "epsilon": self.engine.accountant.epsilon()}
             self._log("server", "privacy", {"epsilon": scores["epsilon"]})
         primary_metric = self.plan.federation.task.primary_metric
         self.callback.on_round_end(self.rounds, scores, primary_metric, self.engine.progress.traffic)
         self.storage.mark_metrics_complete()
+
+    def _evaluate_dev_set(self) -> dict[str, float]:
+        """Evaluate and log the development set, and return the scores. Keep the model if it is the best so far."""
+        scores = self._evaluate_split("dev").scores
+        self._log("server", "dev", scores)
+        if self._evaluates_clients:
+            self._log("clients", "dev", _mean_over_clients(self.evaluator.evaluate_local_dev()))
+        self._keep_best_round()
+        return scores
+
+    def _evaluate_test_sets(self) -> dict[str, float]:
+        """Evaluate and log the test sets. Return the scores of the global one or, with personal models, the clients'."""
+        is_last = self.is_finished
+        scores = self._evaluate_split("global").scores
+        examples = self.last_result.example_scores
+        if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
+            write_example_scores(self.storage.folder, {"": examples}, BEST_DEV_SCORES)
+        self._log("server", "global", scores)
+        attack = self.plan.attack
+        if attack is not None and attack.data_change == "trigger":
+            self._log("server", "backdoor", self._evaluate_split("backdoor").scores)
+        if self._evaluates_clients:
+            local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
+            if self.plan.has_personal_models:
+                scores = local_scores or scores
+        return scores
 
     def _evaluate_local_tests(self, log: bool) -> dict[str, float]:
         """Return the means over clients of the metrics of their models on their own test sets."""
@@ -241,7 +261,7 @@ class FederatedRun:
 
     def _evaluate_split(self, split: str) -> SplitResult:
         """Evaluate a split, and log the metrics of groups and domains unless the log has them already."""
-        is_logged = self.storage.metrics.has_global_scores(self.rounds)
+        is_logged = self._is_evaluated
         per_example = split == "global" and (self.is_finished or self._is_best_dev_round)
         result = self.evaluator.evaluate_split(split, per_example)
         if split == "global" and self.kept_progress.rounds == self.rounds:

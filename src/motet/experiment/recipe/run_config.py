@@ -120,6 +120,7 @@ class EvaluationConfig:
     every: int = 1  # rounds between two evaluations
     clients: int | None = None  # limit on the clients that evaluate their own models; None: all
     by_client: bool = False  # also evaluate the global model on each client's test set
+    test: bool = True  # false: only on the development set, as in the trials of a search
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
     best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
     keep: Literal["last", "best"] = "last"  # which model is saved and scored: the last, or the best on the dev set
