@@ -27,7 +27,7 @@ def test_a_run_writes_its_results_to_a_folder(motet: Call, tmp_path: Path) -> No
     assert "round 2/2" in out
     assert {p.name for p in folder.iterdir()} == {
         "config.yaml", "inspection.json", "metrics.jsonl", "summary.json", "items.npz", "labels.json", "partition.json",
-        "curves.png", "traffic.png", "checkpoint", "model", "version.json",
+        "curves.png", "traffic.png", "checkpoint", "groups", "model", "version.json",
     }  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert {
@@ -174,6 +174,13 @@ def test_a_run_is_used_from_any_folder(motet: Call, tmp_path: Path, monkeypatch:
     weights = "model.safetensors"
     assert (elsewhere / "m" / weights).read_bytes() == (folder / "model" / weights).read_bytes()
     assert motet("replay", "../o", "--round", "1", "--client", "client-0")[0] == 0
+    (tmp_path / "letters.csv").rename(tmp_path / "moved.csv")  # a model is made of weights, labels and a tokenizer
+    assert motet("export", "../o", "--to", "without-data")[0] == 0
+    for file in (elsewhere / "m").iterdir():
+        assert (elsewhere / "without-data" / file.name).read_bytes() == file.read_bytes()
+    (tmp_path / "moved.csv").rename(tmp_path / "letters.csv")
+    assert motet("run", "../o/config.yaml", "--out", "again")[0] == 0
+    assert (elsewhere / "again" / "model" / weights).read_bytes() == (folder / "model" / weights).read_bytes()
     (folder / "summary.json").unlink()
     status, out, _ = motet("resume", "../o")
     assert (status, "Results: ../o/" in out) == (0, True)

@@ -12,8 +12,9 @@ import motet
 from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import create_run_folder, load_config
-from motet.experiment.commands.run_format import RUN_FORMAT, VERSION_FILE
+from motet.experiment.commands.run_format import RUN_FORMAT
 from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.start_folder import VERSION_FILE
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
 
 

@@ -245,7 +245,7 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
     """Run a configuration and print its results. Return its folder, or None in a worker process."""
     from motet.experiment.commands.recipe_runner import run_recipe
     from motet.experiment.commands.run_folder import create_new_folder, resume_command
-    from motet.experiment.commands.run_format import enter_start_folder
+    from motet.experiment.recipe.start_folder import enter_start_folder
     from motet.models.loading_permissions import allow_remote_code
 
     if config.transport.type == "mpi":

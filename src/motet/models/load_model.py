@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +23,7 @@ from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
-from motet.models.model_config import MODELS, ModelConfig, PackagedModel
+from motet.models.model_config import MODELS, ModelConfig, PackagedModel, find_local_model
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.quantization import quantize_adapted_layers
@@ -183,19 +182,13 @@ def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: 
 
 
 def find_model(name: str) -> str:
-    """Return the directory of a model, or its name for the hub.
-
-    A hub name is first searched in $MOTET_MODELS and models/, with and without its organization, so that recipes also
-    work without network.
-    """
+    """Return the directory of a model, or its name for the hub."""
     source = MODELS.get(name)
     if isinstance(source, PackagedModel):
         return str(source.directory())
-    parents = [parent for parent in (os.environ.get("MOTET_MODELS"), "models") if parent]
-    candidates = [Path(name), *(Path(p) / suffix for p in parents for suffix in (name, name.rpartition("/")[2]))]
-    for path in candidates:
-        if (path / "config.json").exists():
-            return str(path)
+    directory = find_local_model(name)
+    if directory is not None:
+        return str(directory)
     if matches := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75):
         raise ConfigError(
             f"model.name: there is no model '{name}'. Did you mean '{matches[0]}'? See: motet list models"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,17 @@ MODELS: dict[str, PackagedModel | str] = {
     "bert2bert:<encoder>": "an encoder and a decoder that start from that encoder (bert2bert:minilm), for seq2seq",
     "mixed:<encoder>": "the same as a shared backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
 }
+
+
+def find_local_model(name: str, folder: Path = Path()) -> Path | None:
+    """Return the directory of a model: a path, or a name in $MOTET_MODELS or models/. None if there is none.
+
+    A hub name is searched with and without its organization, so that recipes also work without network.
+    """
+    parents = [parent for parent in (os.environ.get("MOTET_MODELS"), "models") if parent]
+    candidates = [Path(name), *(Path(p) / suffix for p in parents for suffix in (name, name.rpartition("/")[2]))]
+    paths = (folder / path for path in candidates) if name not in MODELS else ()
+    return next((path for path in paths if (path / "config.json").exists()), None)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class PrivacyAudit:
 
 def audit_privacy(folder: Path, limit: int = 2000, canaries: int = 500, batch: int = 4) -> PrivacyAudit:
     """Attack a finished simulation, and write the results and a figure to its folder."""
-    models = RunModels(folder)
+    models = RunModels(folder, needs_data=True)
     federation = models.federation
     if not isinstance(federation, Federation) or not models.has_model(None):
         raise ConfigError(

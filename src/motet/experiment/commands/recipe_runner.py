@@ -28,10 +28,10 @@ from motet.experiment.commands.run_folder import (
     load_summary,
     require_empty,
 )
-from motet.experiment.commands.run_format import enter_start_folder
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
+from motet.experiment.deploy.stored_federation import write_groups
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.result_frames import make_frame
@@ -40,6 +40,7 @@ from motet.experiment.loop.traced_executor import trace_executor
 from motet.experiment.loop.tracking import find_trackers, track_run
 from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.start_folder import enter_start_folder
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.profiler import span
 from motet.report.progress import RunCallback, SilentProgress
@@ -148,6 +149,7 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run one plan, write its results to a folder, and return the summary. Runs may share an executor."""
     with span("write the inspection and the partition", "saving"):
+        write_groups(folder, config, federation)
         write_inspections(folder, config, federation, with_samples=True)
         write_partition(folder, federation)
     with (

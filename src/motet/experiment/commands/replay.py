@@ -21,11 +21,11 @@ from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import AnyFederation, RunPlan, build_plan
 from motet.experiment.commands.run_folder import load_config
-from motet.experiment.commands.run_format import enter_start_folder
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.checkpoint import load_checkpoint
 from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.loop.run_loop import FederatedRun
+from motet.experiment.recipe.start_folder import enter_start_folder
 from motet.learning.context import Context
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import FitResult

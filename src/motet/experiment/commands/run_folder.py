@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, first_line
-from motet.experiment.commands.run_format import check_format, find_start_folder, write_format
+from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.start_folder import find_start_folder
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
 import motet
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import read_json
+from motet.experiment.recipe.start_folder import VERSION_FILE
 from motet.transport.private_files import write_atomically
 
-VERSION_FILE = "version.json"
 RUN_FORMAT = 1  # increase it when an older Motet cannot read the files of a run, or would read them wrongly
 OLDEST_FORMAT = 1  # that this Motet reads. Folders without a version have format 1
 
@@ -23,30 +20,6 @@ def write_format(folder: Path) -> None:
     """Write which Motet starts the run in this folder, and from where."""
     record = {"format": RUN_FORMAT, "motet": motet.__version__, "started_in": str(Path.cwd())}
     write_atomically(folder / VERSION_FILE, json.dumps(record).encode())
-
-
-def find_start_folder(folder: Path) -> Path:
-    """Return the folder in which a run was started: the paths in its config.yaml are relative to it.
-
-    It is the current folder if the run has no record of it, or if it is gone because the project was moved.
-    """
-    record: Any = read_json(folder / VERSION_FILE)
-    start = record.get("started_in") if isinstance(record, dict) else None
-    if isinstance(start, str) and os.access(start, os.X_OK) and Path(start).is_dir():
-        return Path(start)
-    return Path.cwd()
-
-
-@contextmanager
-def enter_start_folder(folder: Path) -> Iterator[Path]:
-    """Work in the folder in which a run was started until the block ends. Yield the run's folder as seen from there."""
-    start = find_start_folder(folder)
-    if start == Path.cwd():
-        yield folder
-        return
-    run = folder.absolute()
-    with chdir(start):
-        yield run
 
 
 def check_format(folder: Path) -> None:

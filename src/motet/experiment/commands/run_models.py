@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.run_folder import load_config
-from motet.experiment.commands.run_format import enter_start_folder
 from motet.experiment.commands.run_state import advise_progress
 from motet.experiment.deploy.remote_federation import RemoteFederation
 from motet.experiment.deploy.served_run import StoredStates, load_federation
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.run_loop import FederatedRun
+from motet.experiment.recipe.run_config import ComponentConfig
+from motet.experiment.recipe.start_folder import enter_start_folder
 from motet.learning.context import Context
 from motet.learning.executors.serial_executor import SerialExecutor
 
@@ -29,13 +31,18 @@ MAX_LISTED_CLIENTS = 10
 
 
 class RunModels:
-    """Builds the models that the clients of a run would deploy. The run may be finished or interrupted."""
+    """Builds the models that the clients of a run would deploy. The run may be finished or interrupted.
 
-    def __init__(self, folder: Path) -> None:
+    It reads the data of the run only if `needs_data`.
+    """
+
+    def __init__(self, folder: Path, needs_data: bool = False) -> None:
         self.config = load_config(folder)
+        # A rule against lying clients may need texts of the server. A model that is trained does not need the rule.
+        components = build_components(replace(self.config, robust=ComponentConfig("none")))
         with enter_start_folder(folder) as path:
-            self.federation = load_federation(self.config, path)
-            self.plan = build_plan(self.config, self.federation, build_components(self.config))
+            self.federation = load_federation(self.config, path, needs_data)
+            self.plan = build_plan(self.config, self.federation, components)
         self.run = FederatedRun(self.plan, SerialExecutor(torch.device("cpu")), folder=folder)
         if not self.run.restore():
             raise ConfigError(

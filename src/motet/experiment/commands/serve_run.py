@@ -24,6 +24,7 @@ from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.deploy.client_listener import ClientListener, Listen, check_network, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import build_server_federation, check_remote_data, expect_clients
+from motet.experiment.deploy.stored_federation import write_groups
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
@@ -122,6 +123,7 @@ def _run(
     callback: RunCallback,
 ) -> dict[str, Any]:
     """Run with the clients that have joined, and write the results. Return the summary."""
+    write_groups(folder, config, listener.local)
     write_inspections(folder, config, listener.local, with_samples=False)
     if not listener.clients_bring_data:
         write_partition(folder, listener.local)

@@ -16,7 +16,7 @@ from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.modules.model import Model
-from motet.models.load_model import load_model
+from motet.models.load_model import MULTITASK_PREFIX, load_model
 from motet.tasks import TASK_REGISTRY, Task
 from motet.transport.admission import JoinAccepted
 
@@ -33,7 +33,7 @@ def build_acceptance(config: RunConfig, federation: Federation, run: str, sessio
         session=session,
         digest=config.digest,
         config={name: value for name, value in config.to_dict().items() if name not in SERVER_SECTIONS},
-        groups={group.name: _serialize_group(group_config, group) for group_config, group in pairs},
+        groups={group.name: serialize_group(group_config, group) for group_config, group in pairs},
     )
 
 
@@ -58,9 +58,10 @@ def _remove_files(data: DataConfig) -> DataConfig:
     return replace(data, path=path, test=None, files=None)
 
 
-def _serialize_group(group_config: GroupConfig, group: ClientGroup) -> dict[str, Any]:
+def serialize_group(group_config: GroupConfig, group: ClientGroup) -> dict[str, Any]:
+    """Return the task of a group, and the vocabulary of its model if that was built from texts."""
     task: Any = group.task
-    has_own_vocabulary = group_config.model.name in VOCABULARY_MODELS
+    has_own_vocabulary = group_config.model.name.removeprefix(MULTITASK_PREFIX) in VOCABULARY_MODELS
     words = group.model.tokenizer.backend_tokenizer.to_str() if has_own_vocabulary else ""
     return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
 

@@ -11,6 +11,7 @@ from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
+from motet.experiment.deploy.stored_federation import read_federation
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.journal import Journal
@@ -23,13 +24,17 @@ def clients_bring_data(config: RunConfig) -> bool:
     return instantiate(NetworkOptions, config.transport.options, "transport").clients_bring_data
 
 
-def load_federation(config: RunConfig, folder: Path) -> Federation | RemoteFederation:
-    """Build the federation of a run in a folder. Clients with their own data have the names under which they joined."""
+def load_federation(config: RunConfig, folder: Path, needs_data: bool = True) -> Federation | RemoteFederation:
+    """Build the federation of a run in a folder. Clients with their own data have the names under which they joined.
+
+    If it needs no data, none is read, and it has no texts. It is good for building models.
+    """
+    stored = None if needs_data else read_federation(folder, config)
     if not clients_bring_data(config):
-        return build_federation(config)
+        return stored or build_federation(config)
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     record = DeploymentRecord.open(folder)
-    local = build_server_federation(config, options)
+    local = stored or build_server_federation(config, options)
     return RemoteFederation(local=local, clients=tuple(record.clients), groups=record.groups)
 
 

@@ -13,6 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.suggestions import did_you_mean, name_choices
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.experiment.recipe.start_folder import locate_files
 
 # Solver options that a baseline with another algorithm takes over: the amount of training stays comparable.
 SHARED_SOLVER_KEYS = ("batch", "epochs", "steps")
@@ -44,7 +45,7 @@ def build_recipe(recipe: str | Path | Mapping[str, Any], changes: Mapping[str, A
         label, settings = "python", dict(recipe)
     else:
         label, text = _read_recipe(str(recipe))
-        settings = _parse_recipe(text, label)
+        settings = locate_files(_parse_recipe(text, label), Path(recipe))
     settings = merge_settings(settings, changes)
     settings.pop("recipe", None)
     return RunConfig.from_settings(label, settings)
