@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -40,13 +41,14 @@ from motet.transport.admission import ClientReady, RunFinished, hash_token
 from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.connections import Connections
 from motet.transport.framing import CHUNK_HEADER_BYTES, OutgoingMessage
-from motet.transport.grpc import GrpcServerLink, TlsFiles, serve_grpc
+from motet.transport.grpc import GrpcServerLink, serve_grpc
 from motet.transport.local_broker import LocalBroker
 from motet.transport.mqtt import MqttServerLink, serve_mqtt
 from motet.transport.mqtt_broker import BrokerConfig
 from motet.transport.mqtt_encryption import ServerKey
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
+from motet.transport.tls_diagnosis import TlsFiles
 from motet.transport.wait_policy import WaitPolicy
 from motet.wire import deserialize, serialize
 
@@ -345,7 +347,7 @@ def try_to_join(connect: Connect, client: str = "client-0", seconds: float = 1.0
     return results[0]
 
 
-def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificates: Path) -> None:
+def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificates: Path, tmp_path: Path) -> None:
     connections = Connections(make_admission("client-0", "client-1"))
     authority = certificates / "ca.pem"
     server_files = TlsFiles(certificates / "localhost.key", certificates / "localhost.pem", authority)
@@ -354,8 +356,19 @@ def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificat
     assert try_to_join(lambda: GrpcServerLink(address, client_files)) == "accepted"
     stolen = try_to_join(lambda: GrpcServerLink(address, client_files), "client-1")
     assert "your certificate is for 'client-0', not for 'client-1'" in str(stolen)
-    without_certificate = TlsFiles(authority=authority)
-    assert isinstance(try_to_join(lambda: GrpcServerLink(address, without_certificate)), RunError)
+    create_certificates(tmp_path, ["client-0"])  # of another authority
+    foreign, mixed = (
+        TlsFiles(tmp_path / "server.key", f / "localhost.pem", authority) for f in (tmp_path, certificates)
+    )
+    (tmp_path / "server.pem").rename(tmp_path / "localhost.pem")
+    for tls, reason in (
+        (TlsFiles(authority=authority), "accepts only clients with a certificate; give --key and --cert"),
+        (foreign, f"does not accept the certificate {tmp_path / 'localhost.pem'}"),
+        (mixed, "are not a certificate and its key"),
+    ):
+        error = try_to_join(lambda tls=tls: GrpcServerLink(address, tls), seconds=600.0)
+        assert isinstance(error, ConfigError)
+        assert reason in str(error)
     connections.stop_listening()
 
 
@@ -411,6 +424,30 @@ def test_mqtt_with_tls_needs_the_password(certificates: Path, tmp_path: Path) ->
         with pytest.raises(RunError, match="rejected the server"):
             serve_mqtt(Connections(make_admission("client-0")), wrong, key)
         connections.stop_listening()
+
+
+@needs_mosquitto
+def test_tls_failures_at_a_broker_end_the_attempt_to_join(certificates: Path, tmp_path: Path) -> None:
+    create_certificates(tmp_path, ["server.example"])  # another authority
+    right, wrong, key = certificates / "ca.pem", tmp_path / "ca.pem", ServerKey.generate()
+    tls = (f"certfile {certificates / 'localhost.pem'}", f"keyfile {certificates / 'localhost.key'}")
+    plain = ("allow_anonymous true",)
+    for settings, authority, reason in (
+        ((*plain, *tls), wrong, f"the certificate of the broker .* is not valid with --ca {wrong}"),
+        ((*plain, *tls), None, "the broker at .* uses TLS; give the certificate of its authority with --ca"),
+        ((*plain, *tls), tmp_path / "ca.key", "ca.key is not a certificate"),
+        (plain, right, "the broker at .* does not use TLS"),
+        (
+            (*plain, *tls, f"cafile {right}", "require_certificate true"),
+            right,
+            "accepts only clients with a certificate",
+        ),
+    ):
+        with run_mosquitto(tmp_path, *settings) as address:
+            broker = BrokerConfig(address, authority=authority)
+            connect = partial(MqttServerLink, broker, key.public, "client-0")
+            error = try_to_join(connect, seconds=600.0)
+            assert isinstance(error, ConfigError) and re.search(reason, str(error)), error
 
 
 def test_a_client_without_its_token_is_rejected() -> None:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, Outgoi
 from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.receive_queue import ReceiveQueue
-from motet.transport.tls_diagnosis import UntrustedServerError, explain_tls_failure
+from motet.transport.tls_diagnosis import TlsFiles, UntrustedServerError, explain_tls_failure
 
 try:
     import grpc
@@ -45,18 +44,6 @@ _OPTIONS = [
     ("grpc.http2.lookahead_bytes", 2 * CHUNK_BYTES),
 ]
 _SERVER_OPTIONS = [("grpc.http2.min_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
-
-
-@dataclass(frozen=True)
-class TlsFiles:
-    """PEM files.
-
-    A server needs a key and a certificate. With `authority` the peer's certificate must be signed by it.
-    """
-
-    key: Path | None = None
-    certificate: Path | None = None
-    authority: Path | None = None
 
 
 def _read_pem(path: Path | None) -> bytes | None:
@@ -221,16 +208,12 @@ class GrpcServerLink:
         except grpc.RpcError as error:
             reason = str(error.details() or error.code().name)
             if not is_connected and error.code() == grpc.StatusCode.UNAVAILABLE:
-                explanation = self._explain_tls_failure()
+                explanation = explain_tls_failure(self.server, self.tls)
         except Exception as error:  # gRPC raises various errors if the channel is closed during a read
             reason = type(error).__name__
         self.break_error = UntrustedServerError(explanation) if explanation else ConnectionError(reason[:200])
         self.broken.set()
         self.received.put(self.break_error)
-
-    def _explain_tls_failure(self) -> str | None:
-        authority = None if self.tls is None else self.tls.authority
-        return explain_tls_failure(self.server, authority, uses_tls=self.tls is not None)
 
 
 def _secure_channel(server: str, tls: TlsFiles) -> Any:

@@ -38,6 +38,7 @@ from motet.transport.mqtt_encryption import (
 )
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
+from motet.transport.tls_diagnosis import UntrustedServerError
 
 _log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
@@ -154,6 +155,19 @@ class _MqttServer:
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
 
+    def log_in(self) -> None:
+        self.broker.connect(self.client)
+        self.client.loop_start()
+        if self.answered.wait(CONNECT_TIMEOUT) and not self.connect_error:
+            return
+        self.client.loop_stop()
+        if not self.answered.is_set():
+            self.broker.check_tls()
+        raise RunError(
+            f"the broker at {self.broker.address} rejected the server ({self.connect_error or 'no answer'}); "
+            "check its user list."
+        )
+
     def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self.connect_error = str(reason)
@@ -240,18 +254,13 @@ def serve_mqtt(connections: Connections, broker: BrokerConfig, key: ServerKey) -
     """Connect to the broker and pass messages to `connections`. Return the address that clients use."""
     server = _MqttServer(connections, broker, key)
     try:
-        broker.connect(server.client)
+        server.log_in()
+    except UntrustedServerError as error:
+        raise RunError(str(error)) from None
     except ConnectionError as error:
         raise RunError(
             f"{error}; start one (mosquitto -p 1883), or leave transport.broker out to use the built-in broker."
         ) from None
-    server.client.loop_start()
-    if not server.answered.wait(CONNECT_TIMEOUT) or server.connect_error:
-        server.client.loop_stop()
-        raise RunError(
-            f"the broker at {broker.address} rejected the server ({server.connect_error or 'no answer'}); "
-            "check its user list."
-        )
     connections.stop_listening = server.stop
     return broker.address
 
@@ -273,6 +282,7 @@ class MqttServerLink:
         self.assembler, self.broken = MessageAssembler(JOIN_ANSWER.message_bytes), threading.Event()
         self.server_id: bytes | None = None
         self.answered, self.send_lock = threading.Event(), threading.Lock()
+        self.is_logged_in = False
         self.client = broker.create_client(server_key, self.up, self.closing_payload, retain_will=False)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
@@ -280,6 +290,8 @@ class MqttServerLink:
         self.client.loop_start()
         if not self.answered.wait(FIND_SERVER_TIMEOUT) or self.broken.is_set():
             self.close()
+            if not self.is_logged_in:
+                broker.check_tls()
             raise ConnectionError(f"no server with this --server-key on channel '{broker.channel}' of {broker.address}")
 
     def send(self, message: OutgoingMessage) -> None:
@@ -307,10 +319,12 @@ class MqttServerLink:
             self._break(f"the broker rejected this client: {reason}")
             self.answered.set()
             return
+        self.is_logged_in = True
         client.subscribe([(self.down, self.broker.qos), (self.broker.topic("server"), 1)])
 
     def _on_disconnect(self, *_: Any) -> None:
         self._break("the broker is gone")
+        self.answered.set()
 
     def _on_message(self, _: Any, __: Any, packet: Any) -> None:
         try:

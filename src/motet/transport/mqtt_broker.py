@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-import ssl
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,13 @@ from motet.core.install_hint import install_command
 from motet.core.script import ClientId
 from motet.transport.addresses import split_address
 from motet.transport.mqtt_encryption import derive_broker_password
+from motet.transport.tls_diagnosis import (
+    PROBE_TIMEOUT,
+    TlsFiles,
+    UntrustedServerError,
+    build_tls_context,
+    explain_tls_failure,
+)
 
 try:
     from paho.mqtt.client import Client
@@ -23,6 +30,8 @@ except ImportError:  # pragma: no cover
     raise ConfigError(f"transport.type=mqtt needs paho-mqtt; run: {install_command('mqtt')}") from None
 
 DEFAULT_USER = "client"
+# MQTT 3.1.1, without a name and a user. Whether the broker accepts them or not, its answer begins with one byte.
+_CONNECT_PACKET, _CONNECT_ANSWER = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x0a\x00\x00", b"\x20"
 
 
 @dataclass(frozen=True)
@@ -60,8 +69,8 @@ class BrokerConfig:
             client.username_pw_set(self.user, self.password)
         else:
             client.username_pw_set(DEFAULT_USER, derive_broker_password(server_key))
-        if self.authority is not None:
-            client.tls_set_context(ssl.create_default_context(cafile=str(self.authority)))
+        if self.tls is not None:
+            client.tls_set_context(build_tls_context(self.tls))
         client.suppress_exceptions = True  # an error in a callback must not end the network thread
         return client
 
@@ -72,7 +81,29 @@ class BrokerConfig:
         try:
             client.connect(host, int(port), keepalive=20)
         except (OSError, ValueError) as error:
+            self.check_tls()
             raise ConnectionError(f"no broker at {self.address}: {error}") from None
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        return None if self.authority is None else TlsFiles(authority=self.authority)
+
+    def check_tls(self) -> None:
+        """Raise an error if the broker is there, but TLS fails with these settings."""
+        explanation = explain_tls_failure(self.address, self.tls, "broker")
+        if explanation is None and self.tls is not None and self._answers_without_tls():
+            explanation = f"the broker at {self.address} does not use TLS; let it use TLS, or leave out --ca."
+        if explanation is not None:
+            raise UntrustedServerError(explanation)
+
+    def _answers_without_tls(self) -> bool:
+        host, port = split_address(self.address)
+        try:
+            with socket.create_connection((host, int(port)), PROBE_TIMEOUT) as connection:
+                connection.sendall(_CONNECT_PACKET)
+                return connection.recv(1) == _CONNECT_ANSWER
+        except OSError:
+            return False
 
 
 def topic_name(client: ClientId) -> str:

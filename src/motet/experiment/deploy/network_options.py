@@ -11,8 +11,8 @@ from motet.core.errors import ConfigError
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
 if TYPE_CHECKING:
-    from motet.transport.grpc import TlsFiles
     from motet.transport.mqtt_broker import BrokerConfig
+    from motet.transport.tls_diagnosis import TlsFiles
 
 
 TRANSPORTS = {
@@ -73,7 +73,7 @@ class NetworkOptions:
 
     def tls_files(self) -> TlsFiles | None:
         """Return the TLS files of this side; None if there are none."""
-        from motet.transport.grpc import TlsFiles
+        from motet.transport.tls_diagnosis import TlsFiles
 
         files = [Path(file) if file else None for file in (self.key, self.cert, self.ca)]
         return TlsFiles(*files) if any(files) else None
