@@ -14,7 +14,7 @@ from tests.benchmarks import SUITE
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import build_cells, unique_runs
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.scheduler import ProgressReporter, run_benchmark, run_pending
+from motet.benchmark.scheduler import ProgressReporter, run_benchmark, run_pending, run_worker
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
@@ -125,6 +125,32 @@ def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch
     before, during, after = (executor for _, executor in executors[crash - 1 : crash + 2])
     assert before is during
     assert during is not after, "the executor may still hold jobs of the crashed run"
+
+
+def test_a_worker_waits_for_the_trials_of_others_before_it_runs_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search decides which runs the tables need. The worker keeps what it has loaded."""
+    executed: list[str] = []
+
+    def finish(plan: Any, config: RunConfig, federation: Any, folder: Path, *_: Any, **__: Any) -> None:
+        executed.append(config.algorithm.type)
+        write_json(folder / "summary.json", SUMMARY)
+
+    monkeypatch.setattr("motet.benchmark.scheduler.run_experiment", finish)
+    monkeypatch.setattr("motet.benchmark.scheduler._exit_with_parent", lambda parent: None)  # it would end the tests
+    suite, store = parse_suite("two", SUITE), RunStore(tmp_path)
+    trials, runs = (unique_runs(build_cells(suite, [seed], only=["methods/*/α=1"], device="cpu")) for seed in (1, 42))
+    of_another_worker = next(iter(trials))
+
+    def end_the_other_run(seconds: float) -> None:
+        assert len(executed) == len(trials) - 1
+        write_json(store.run_folder(of_another_worker) / "summary.json", SUMMARY)
+
+    monkeypatch.setattr("motet.benchmark.scheduler.time.sleep", end_the_other_run)
+    with store.claim(of_another_worker):
+        run_worker([(trials, store), (runs, store)], BenchmarkLineProgress(Console(quiet=True)), parent=1)
+    assert len(executed) == len(trials) - 1 + len(runs)
 
 
 def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,12 @@ class Benchmark:
     def reopen(self) -> Benchmark:
         """Return the benchmark with the settings that finished searches have chosen."""
         return replace(self)
+
+    def phases(self) -> Iterator[tuple[dict[str, BenchmarkRun], RunStore]]:
+        """Yield the trials, and then the runs of the tables, which are known when the trials have ended."""
+        yield self.trial_runs, self.store
+        reopened = self.reopen()
+        yield reopened.runs, reopened.store
 
     @cached_property
     def cells(self) -> list[Cell]:

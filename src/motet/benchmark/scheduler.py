@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +39,7 @@ def suite_copy_name(process_id: int) -> str:
 
 
 class BenchmarkWorkers:
-    """Worker processes that execute runs of the same benchmark. They end when the context exits."""
+    """Worker processes that execute the searches and the runs of the same benchmark. They end when the context exits."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
@@ -190,11 +190,21 @@ def _execute(run: BenchmarkRun, store: RunStore, resources: SharedResources, cal
     resources.close_executor()  # it may still hold jobs of the failed run
 
 
-def run_worker(runs: Mapping[str, BenchmarkRun], store: RunStore, callback: BenchmarkCallback, parent: int) -> None:
-    """Execute runs in a worker process. The worker ends with its parent, even if the parent is killed."""
+def run_worker(
+    phases: Iterable[tuple[Mapping[str, BenchmarkRun], RunStore]], callback: BenchmarkCallback, parent: int
+) -> None:
+    """Execute the runs of one phase after the other in a worker process.
+
+    A phase begins when all runs of the one before are settled, wherever they were executed. The worker ends with its
+    parent, even if the parent is killed.
+    """
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with SharedResources() as resources:
-        run_pending(runs, store, resources, callback, use_worker_processes=False)
+        for runs, store in phases:
+            run_pending(runs, store, resources, callback, use_worker_processes=False)
+            while not all(store.is_settled(name) for name in runs):
+                time.sleep(POLL_SECONDS)
+                run_pending(runs, store, resources, callback, use_worker_processes=False)
 
 
 def _exit_with_parent(parent: int) -> None:

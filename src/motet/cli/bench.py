@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
     from motet.benchmark.cells import BenchmarkRun
     from motet.benchmark.run_store import RunStore
+    from motet.benchmark.scheduler import BenchmarkWorkers
+    from motet.benchmark.shared_resources import SharedResources
 
 SuiteName = Annotated[
     str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
@@ -68,9 +70,7 @@ def bench(
     options = PhaseOptions(jobs=jobs, dry_run=dry_run, retry=resume, refresh=refresh)
     if not tables_only:
         try:
-            _run_phase(benchmark, benchmark.trial_runs, "search", options)
-            benchmark = benchmark.reopen()
-            _run_phase(benchmark, benchmark.runs, "", options)
+            benchmark = _run_phases(benchmark, options)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
     if tables_only or not dry_run:
@@ -86,11 +86,30 @@ class PhaseOptions(NamedTuple):
     refresh: bool
 
 
-def _run_phase(benchmark: Benchmark, runs: dict[str, BenchmarkRun], name: str, options: PhaseOptions) -> None:
+def _run_phases(benchmark: Benchmark, options: PhaseOptions) -> Benchmark:
+    """Search for settings, then run the tables with them. Workers serve both, because they start slowly."""
+    from motet.benchmark.scheduler import BenchmarkWorkers
+    from motet.benchmark.shared_resources import SharedResources
+
+    worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
+    with SharedResources() as resources, BenchmarkWorkers(worker_args, benchmark.folder) as workers:
+        _run_phase(benchmark, benchmark.trial_runs, "search", options, resources, workers)
+        benchmark = benchmark.reopen()
+        _run_phase(benchmark, benchmark.runs, "", options, resources, workers)
+    return benchmark
+
+
+def _run_phase(
+    benchmark: Benchmark,
+    runs: dict[str, BenchmarkRun],
+    name: str,
+    options: PhaseOptions,
+    resources: SharedResources,
+    workers: BenchmarkWorkers,
+) -> None:
     from rich.console import Console
 
-    from motet.benchmark.scheduler import BenchmarkWorkers, run_benchmark, split_resources
-    from motet.benchmark.shared_resources import SharedResources
+    from motet.benchmark.scheduler import run_benchmark, split_resources
     from motet.benchmark.time_estimate import estimate_time
     from motet.report.benchmark_progress import create_benchmark_progress, format_duration
 
@@ -104,20 +123,18 @@ def _run_phase(benchmark: Benchmark, runs: dict[str, BenchmarkRun], name: str, o
     typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {counts}.")
     if not pending:
         return
-    worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
-    with SharedResources() as resources, BenchmarkWorkers(worker_args, benchmark.folder) as workers:
-        if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
-            jobs = min(jobs, len(pending))
-            split_resources(device, jobs)
-            workers.start(jobs)
-        estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
-        parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
-        duration = format_duration(estimate.seconds_left(pending))
-        typer.echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
-        if not dry_run:
-            split_resources(device, estimate.jobs)
-            workers.start(estimate.jobs)
-            run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
+    if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
+        jobs = min(jobs, len(pending))
+        split_resources(device, jobs)
+        workers.start(jobs)
+    estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
+    parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
+    duration = format_duration(estimate.seconds_left(pending))
+    typer.echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
+    if not dry_run:
+        split_resources(device, estimate.jobs)
+        workers.start(estimate.jobs)
+        run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
 
 
 def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: PhaseOptions) -> None:
@@ -135,10 +152,7 @@ def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from motet.report.benchmark_progress import BenchmarkLineProgress
 
     split_resources(benchmark.request.device, jobs)
-    trials = benchmark.trial_runs
-    is_search_done = all(benchmark.store.is_settled(name) for name in trials)
-    # Which runs the tables need is known after the search.
-    run_worker(benchmark.runs if is_search_done else trials, benchmark.store, BenchmarkLineProgress(Console()), parent)
+    run_worker(benchmark.phases(), BenchmarkLineProgress(Console()), parent)
 
 
 def _print_results(benchmark: Benchmark, into: Path | None) -> None:
