@@ -3,22 +3,26 @@
 A claim about several columns is about their mean. A corpus counts once, however many of its partitions and metrics the
 table shows. With `*` for the rows, a claim is about every row: it is shown if all rows show it, and contradicted if one
 row contradicts it.
+
+The more claims a table has, the more of them come out by chance. So the p-value of a verdict is corrected with Holm's
+method for all tests of the table. It is the p-value of the lead's distance from where the verdict would change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from motet.benchmark.claims import CellKey, Claim, Verdict
 from motet.benchmark.column_tests import pair_entries
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.table_entry import TableEntry, format_interval
+from motet.benchmark.table_entry import TableEntry, format_interval, format_p_value
 from motet.benchmark.table_metrics import TableMetric
 from motet.report.paired_scores import PairedRuns
-from motet.report.significance import MIN_SEEDS, Comparison, Estimate, compare_seeds
+from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL, Comparison, Estimate, compare_seeds, holm
 
 _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not shown", "shown")
 
@@ -33,6 +37,7 @@ class ClaimResult:
     claim: str
     verdict: Verdict = "not shown"
     lead: Comparison | None = None
+    p_value: float | None = None  # of the verdict, corrected for all claims of the table
     compared: int = 0  # pairs of cells
     corpora: int = 0
     exceptions: tuple[str, ...] = ()
@@ -42,9 +47,48 @@ class ClaimResult:
         if self.lead is None:
             return f"{self.verdict}: {self.claim} (no difference could be tested)"
         reason = "" if self.lead.is_about_methods else f"; these trained models only, {MIN_SEEDS} seeds are needed"
+        p = "" if self.p_value is None else f", {format_p_value(self.p_value)}"
         corpora = "" if self.corpora == 1 else f", mean over {self.corpora} corpora"
         exceptions = f". Means that disagree: {'; '.join(self.exceptions)}" if self.exceptions else ""
-        return f"{self.verdict}: {self.claim}: {format_interval(self.lead)}{corpora}{reason}{exceptions}"
+        return f"{self.verdict}: {self.claim}: {format_interval(self.lead)}{p}{corpora}{reason}{exceptions}"
+
+
+class Lead(NamedTuple):
+    """An estimated lead, and over what it was taken to vary (see `Comparison`)."""
+
+    estimate: Estimate
+    varied: tuple[str, ...]
+
+    def test(self, claim: Claim) -> float:
+        """Return the p-value of the verdict on a claim."""
+        verdict, distance = claim.judge(float(self.estimate.difference))
+        if verdict == "not shown":
+            return 1.0
+        if self.estimate.variance == 0:  # a number without error, as traffic has
+            return 0.0
+        return float(self.estimate._replace(difference=np.asarray(distance)).p)
+
+
+@dataclass(frozen=True)
+class RowTest:
+    """The test of a claim about two rows, over all pairs of their cells."""
+
+    claim: Claim
+    lead: Lead | None
+    compared: int
+    corpora: int
+    exceptions: tuple[str, ...]
+
+    @property
+    def is_conclusive(self) -> bool:
+        return self.lead is not None and "seeds" in self.lead.varied
+
+    def conclude(self, p_value: float | None) -> ClaimResult:
+        """Return the result. `p_value` is corrected; None if no verdict is possible."""
+        is_significant = p_value is not None and p_value < SIGNIFICANCE_LEVEL
+        lead = self.lead and self.lead.estimate.compare(*self.lead.varied)
+        verdict = self.claim.judge(lead.difference).verdict if lead and is_significant else "not shown"
+        return ClaimResult(self.claim.text, verdict, lead, p_value, self.compared, self.corpora, self.exceptions)
 
 
 @dataclass(frozen=True)
@@ -63,16 +107,26 @@ class ClaimTable:
         """The columns that a claim without a column is about: scores. Megabytes, losses and fairness are other things."""
         return [column for column, metric in self.metrics.items() if metric.is_score]
 
-    def check(self, claims: Sequence[str]) -> Iterator[ClaimResult]:
+    def check(self, claims: Sequence[str]) -> list[ClaimResult]:
         """Check every claim. Cells that were not run are skipped."""
-        for claim in map(Claim.parse, claims):
-            by_rows: dict[tuple[str, str], list[tuple[CellKey, CellKey]]] = {}
-            for left, right in claim.cell_pairs(self.rows, self.columns):
-                pairs = [pair for pair in self._expand_averages(left, right) if self._has_numbers(*pair)]
-                if pairs:
-                    by_rows.setdefault((left.row, right.row), []).extend(pairs)
-            results = [self._check_rows(claim, pairs) for pairs in by_rows.values()]
-            yield _join_results(claim, results)
+        parsed = [Claim.parse(claim) for claim in claims]
+        tests = [list(self._test_claim(claim)) for claim in parsed]
+        conclusive = [test for row_tests in tests for test in row_tests if test.is_conclusive]
+        corrected = holm([test.lead.test(test.claim) for test in conclusive if test.lead is not None])
+        p_values = {id(test): p for test, p in zip(conclusive, corrected, strict=True)}
+        return [
+            _join_results(claim, [test.conclude(p_values.get(id(test))) for test in row_tests])
+            for claim, row_tests in zip(parsed, tests, strict=True)
+        ]
+
+    def _test_claim(self, claim: Claim) -> Iterator[RowTest]:
+        by_rows: dict[tuple[str, str], list[tuple[CellKey, CellKey]]] = {}
+        for left, right in claim.cell_pairs(self.rows, self.columns):
+            pairs = [pair for pair in self._expand_averages(left, right) if self._has_numbers(*pair)]
+            if pairs:
+                by_rows.setdefault((left.row, right.row), []).extend(pairs)
+        for pairs in by_rows.values():
+            yield self._test_rows(claim, pairs)
 
     def _expand_averages(self, left: CellKey, right: CellKey) -> list[tuple[CellKey, CellKey]]:
         """Return the cells whose average two cells are, so that the test knows their examples."""
@@ -84,27 +138,17 @@ class ClaimTable:
         entries = [self.entries.get(key.row, {}).get(key.column, TableEntry()) for key in (left, right)]
         return entries[0].mean is not None and len(entries[0].values) == len(entries[1].values)
 
-    def _check_rows(self, claim: Claim, pairs: Sequence[tuple[CellKey, CellKey]]) -> ClaimResult:
-        """Check a claim about two rows."""
+    def _test_rows(self, claim: Claim, pairs: Sequence[tuple[CellKey, CellKey]]) -> RowTest:
         by_corpus: dict[str, list[PairedRuns]] = {}
         exceptions = []
         for left, right in pairs:
             runs = self._pair_runs(left, right)
             by_corpus.setdefault(self.corpora.get(left.column, left.column), []).append(runs)
-            lead = float(runs.values.mean())
-            if claim.judge(lead, lead) != "shown":
+            if claim.judge(float(runs.values.mean())).verdict != "shown":
                 exceptions.append(self._describe_pair(left, right))
         is_counted = all(pair[0].column in self.metrics and self.metrics[pair[0].column].is_traffic for pair in pairs)
-        lead_test = _combine(list(by_corpus.values()), is_counted)
-        is_conclusive = lead_test is not None and lead_test.is_about_methods
-        return ClaimResult(
-            claim=claim.text,
-            verdict=claim.judge(lead_test.low, lead_test.high) if lead_test and is_conclusive else "not shown",
-            lead=lead_test,
-            compared=len(pairs),
-            corpora=len(by_corpus),
-            exceptions=tuple(exceptions),
-        )
+        lead = _combine(list(by_corpus.values()), is_counted)
+        return RowTest(claim, lead, len(pairs), len(by_corpus), tuple(exceptions))
 
     def _pair_runs(self, left: CellKey, right: CellKey) -> PairedRuns:
         """Return the leads of the left cell over the right cell, seed by seed."""
@@ -121,7 +165,7 @@ class ClaimTable:
         return f"{left.row} {means[0]:.1f}, {right.row} {means[1]:.1f} ({where})"
 
 
-def _combine(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> Comparison | None:
+def _combine(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> Lead | None:
     """Return the mean lead over corpora. The columns of a corpus share its test examples, and the corpora share none."""
     runs = [pair for pairs in corpora for pair in pairs]
     if len({len(pair.values) for pair in runs}) != 1:
@@ -131,17 +175,17 @@ def _combine(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> Compa
         deviations = [np.mean([float(p.compare_over_seeds().fixed) ** 0.5 for p in pairs]) for pairs in corpora]
         has_examples = any(pair.examples is not None for pair in runs)
         estimate = compare_seeds(values, float(np.square(deviations).sum()) / len(corpora) ** 2)
-        return estimate.compare("seeds", *(("examples",) if has_examples else ()))
+        return Lead(estimate, ("seeds", *(("examples",) if has_examples else ())))
     if is_counted:
         zero = np.zeros(())
-        return Estimate(values.mean(), zero, np.ones(()), zero).compare("seeds")
+        return Lead(Estimate(values.mean(), zero, np.ones(()), zero), ("seeds",))
     variances = [pair.model_variance() for pair in runs]
     if any(variance is None for variance in variances):
         return None
     deviations = [np.mean([(p.model_variance() or 0.0) ** 0.5 for p in pairs]) for pairs in corpora]
     variance = np.asarray(np.square(deviations).sum() / len(corpora) ** 2)
     degrees = float(sum(len(p.examples[0]) for p in runs if p.examples is not None) - 1)
-    return Estimate(values.mean(), variance, np.asarray(degrees), variance).compare("examples")
+    return Lead(Estimate(values.mean(), variance, np.asarray(degrees), variance), ("examples",))
 
 
 def _join_results(claim: Claim, results: Sequence[ClaimResult]) -> ClaimResult:
@@ -160,6 +204,7 @@ def _join_results(claim: Claim, results: Sequence[ClaimResult]) -> ClaimResult:
         claim=claim.text,
         verdict=worst.verdict,
         lead=worst.lead,
+        p_value=worst.p_value,
         compared=sum(result.compared for result in results),
         corpora=worst.corpora,
         exceptions=tuple(text for result in results for text in result.exceptions),

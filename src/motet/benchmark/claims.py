@@ -21,6 +21,13 @@ _CLAIM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+
 Verdict = Literal["shown", "not shown", "contradicted"]
 
 
+class Judgment(NamedTuple):
+    """A verdict, and by how much a lead can change before the verdict changes."""
+
+    verdict: Verdict
+    distance: float
+
+
 class ClaimSide(NamedTuple):
     """One side of a claim. Without a column it uses the column of the other side, or every column."""
 
@@ -61,12 +68,14 @@ class Claim:
             margin=float(match["within"] or (1.0 if match["sign"] == "≈" else 0.0)),
         )
 
-    def judge(self, low: float, high: float) -> Verdict:
-        """Judge the claim by the interval of the lead: by how much the left side is better than the right side."""
-        lowest, highest = -self.margin, self.margin if self.sign == "≈" else math.inf
-        is_inside = lowest <= low and high <= highest and (low > 0 or self.sign != ">")
-        is_outside = high < lowest or low > highest
-        return "shown" if is_inside else "contradicted" if is_outside else "not shown"
+    def judge(self, lead: float) -> Judgment:
+        """Judge the claim as if the lead had no error. The lead says by how much the left side is better than the right."""
+        lowest, highest = 0.0 if self.sign == ">" else -self.margin, self.margin if self.sign == "≈" else math.inf
+        if lead < -self.margin or lead > highest:
+            return Judgment("contradicted", max(-self.margin - lead, lead - highest))
+        if lead < lowest or (self.sign == ">" and lead == 0):
+            return Judgment("not shown", 0.0)
+        return Judgment("shown", min(lead - lowest, highest - lead))
 
     def cell_pairs(self, rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[CellKey, CellKey]]:
         """Yield the pairs of cells that the claim compares."""

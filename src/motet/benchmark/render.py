@@ -37,6 +37,10 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
         parts.append("†: some seeds are missing; not tested against rows with other seeds")
     if any(e.is_outdated for e in entries):
         parts.append("‡: made with another version of Motet; `motet bench SUITE --refresh` runs it anew")
+    if any(claim.p_value is not None for table in tables for claim in table.claims):
+        parts.append(
+            "claims: 95 % interval of one difference, p of the verdict with Holm's correction for all claims of a table"
+        )
     if any(table.bounds for table in tables):
         parts.append("*italic*: bounds, not ranked")
     return "; ".join(parts) + "."

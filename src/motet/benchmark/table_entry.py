@@ -66,10 +66,13 @@ def format_interval(comparison: Comparison, like: float | None = None) -> str:
     return f"{difference} [{low}, {high}]"
 
 
+def format_p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
 def describe_difference(entry: TableEntry) -> str:
     """Return the difference to the best of the column with its interval and p-value; empty if it was not tested."""
     comparison = entry.comparison
     if comparison is None or entry.p_value is None or entry.mean is None:
         return ""
-    p = "p < 0.001" if entry.p_value < 0.001 else f"p = {entry.p_value:.3f}"
-    return f"{format_interval(comparison, entry.mean)}, {p}"
+    return f"{format_interval(comparison, entry.mean)}, {format_p_value(entry.p_value)}"
