@@ -94,6 +94,7 @@ def test_class_metrics_from_statistics_match_scikit_learn(classes: int) -> None:
     means = class_statistics(true, predicted, classes).mean(0, dtype=np.float64)
     expected = {
         "accuracy": metrics.accuracy_score(true, predicted),
+        "balanced_accuracy": metrics.balanced_accuracy_score(true, predicted),
         "f1_macro": metrics.f1_score(true, predicted, average="macro", zero_division=0),
         "f1_weighted": metrics.f1_score(true, predicted, average="weighted", zero_division=0),
         "matthews": metrics.matthews_corrcoef(true, predicted),

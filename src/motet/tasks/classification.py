@@ -23,6 +23,7 @@ from motet.tasks.sufficient_statistics import class_metrics, class_statistics, w
 from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 
+CLASS_METRICS = ("balanced_accuracy", "f1_macro", "f1_weighted", "matthews")
 NEGATIVE_PREFIXES = ("not_", "un", "neg", "no", "0", "false")
 
 
@@ -54,7 +55,7 @@ class Classification(Task):
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        names = ("accuracy", "f1_macro", "f1_weighted", "matthews", "loss")
+        names = ("accuracy", *CLASS_METRICS, "loss")
         return (*names, "f1") if self.positive_label is not None else names
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
@@ -80,7 +81,7 @@ class Classification(Task):
         counts = self.count_confusions(predictions, examples).counts
         scores = {
             "accuracy": float(np.diagonal(counts).sum() / counts.sum()),
-            **class_metrics(("f1_macro", "f1_weighted", "matthews"), counts),
+            **class_metrics(CLASS_METRICS, counts),
             "loss": float(predictions["loss"].double().mean()),
         }
         if self.positive_label is not None:

@@ -51,7 +51,8 @@ class RunEvaluator:
         self.program = Evaluator(plan.algorithm)
         federation, limit = plan.federation, plan.evaluation.clients
         count = len(federation.clients) if limit is None else min(limit, len(federation.clients))
-        self.clients = [federation.clients[i] for i in range(count)]
+        # Evenly spaced: the first clients of a partition can be its most skewed ones, and all of one group.
+        self.clients = [federation.clients[i * len(federation.clients) // count] for i in range(count)]
         self._last_results: dict[int, ClientResults] = {}  # by round, of clients that keep their data
 
     def evaluate_split(self, split: str, per_example: bool = False) -> SplitResult:

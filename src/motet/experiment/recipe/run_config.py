@@ -118,7 +118,7 @@ class EvaluationConfig:
     """When the model is evaluated, and on which test sets."""
 
     every: int = 1  # rounds between two evaluations
-    clients: int | None = None  # limit on the clients that evaluate their own models; None: all
+    clients: int | None = None  # limit on the clients, evenly spaced, that evaluate their own models; None: all
     by_client: bool = False  # also evaluate the global model on each client's test set
     test: bool = True  # false: only on the development set, as in the trials of a search
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
