@@ -127,3 +127,22 @@ def test_times_of_earlier_rounds_replace_the_number_of_examples() -> None:
     assert estimates.estimate([new]) == pytest.approx(55 * 5.5 / 110)
     estimates.record_total([small, large], 11.0)  # trained together
     assert estimates.estimate([small]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("clients", "actors", "packs", "size"),
+    [
+        (10, 1, False, 16),
+        (1000, 1, True, 1024),
+        (64, 4, True, 16),
+        (10, 4, True, 1),
+        (64, 4, False, 1),
+        (1000, 4, False, 64),
+    ],
+)
+def test_a_part_is_a_subtree_if_every_actor_gets_enough_of_them(
+    clients: int, actors: int, packs: bool, size: int
+) -> None:
+    from motet.experiment.deploy.ray_transport import choose_part_size
+
+    assert choose_part_size(clients, actors, packs) == size

@@ -207,13 +207,13 @@ class TreeSum:
 def choose_part_size(clients: int, actors: int, packs: bool) -> int:
     """Return how many clients are one task: 1, or a power of two of blocks, which are a subtree of the sum.
 
-    A serial actor needs several parts for an even load, one that packs clients only needs a part.
+    Several serial actors need several parts each for an even load. One that packs clients, or is alone, only needs a part.
     """
-    wanted = actors if packs else PARTS_PER_ACTOR * actors
+    wanted = actors if packs or actors == 1 else PARTS_PER_ACTOR * actors
     if -(-clients // BLOCK) < wanted:
         return 1
     size = BLOCK
-    while -(-clients // (2 * size)) >= wanted:
+    while size < clients and -(-clients // (2 * size)) >= wanted:
         size *= 2
     return size
 
