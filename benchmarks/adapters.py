@@ -3,14 +3,18 @@
     python -m benchmarks.adapters                                  1.1 B parameters, 10 clients, on a GPU
     python -m benchmarks.adapters --size 7b --systems packed
     python -m benchmarks.adapters --size 135m --texts p3.npz --clients 9 --steps 10 --rows 8
-    python -m benchmarks.adapters --size 135m --model DIR --device cpu --clients 4 --steps 2 --rows 2 --tokens 64
+    python -m benchmarks.adapters --size 135m --texts p3.npz --clients 9 --steps 10 --rows 8 --systems packed --profile
+    python -m benchmarks.adapters --size 135m --texts p3.npz --device cpu --clients 4 --steps 2 --rows 4
     python -m benchmarks.adapters --size 135m --texts p3.npz --generate 988
 
 All systems train LoRA on the same token ids with AdamW. `bare` trains one client after another with peft. `one batch` is not
 federated: one adapter and one batch of all clients' rows, a lower bound for eager code. `packed` is Motet. `limit` is the
 arithmetic of the frozen model alone, 4 * parameters * tokens at 790 TFLOP/s (an H200 in bfloat16). Times are seconds per
-round. `--texts` is a file with the token ids of real prompts and completions (see `TextLengths`); without it, every text has
+round. `--texts` is a file with the token ids of real prompts and completions (see `token_ids`); without it, every text has
 `--tokens` tokens and the second half is the completion. With `--generate`, the time of greedy decoding is measured instead.
+
+On a CPU, the systems take turns, round by round, and the median counts. Beside wall-clock time there is the processor time of
+all processes, which other load on the machine changes less; `ratio` is that of Motet divided by that of `bare`.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,17 +191,44 @@ class AdapterWorkload:
         return sum(map(len, prompts)) + sum(map(len, completions))
 
 
-def packed(workload: AdapterWorkload, device: torch.device) -> PlayRound:
-    federation = workload.federation()
-    if device.type == "cuda":
-        federation.model.to_device(device)
-        executor: Any = PackedExecutor(device)
-    else:
-        model, features = federation.model, {federation.features.key: federation.features}
-        executor = ProcessExecutor(default_worker_count(), {model.key: model}, features, PrefixCache())
-    plan = RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(workload.solver)), rounds=10**6)
-    run = FederatedRun(plan, executor)
-    return lambda _: run.engine.run_round(list(federation.clients))
+class PackedRounds:
+    """Rounds of Motet: packed clients on a GPU, one worker process per core on a CPU."""
+
+    def __init__(self, workload: AdapterWorkload, device: torch.device) -> None:
+        self.federation = workload.federation()
+        model, features = self.federation.model, self.federation.features
+        if device.type == "cuda":
+            model.to_device(device)
+            self.executor: Any = PackedExecutor(device)
+        else:
+            self.executor = ProcessExecutor(
+                default_worker_count(), {model.key: model}, {features.key: features}, PrefixCache()
+            )
+        algorithm = RunComponents(algorithm=fedavg(workload.solver))
+        self.run = FederatedRun(RunPlan(federation=self.federation, components=algorithm, rounds=10**6), self.executor)
+
+    def __call__(self, index: int) -> None:
+        self.run.engine.run_round(list(self.federation.clients))
+
+    def profile(self, index: int) -> str:
+        """Run a round on a GPU under torch's profiler; return its kernels, and the shapes of steps so far."""
+        with torch.profiler.profile() as profiler:
+            start = time.perf_counter()
+            self(index)
+            torch.cuda.synchronize()
+            seconds = time.perf_counter() - start
+        averages = profiler.key_averages()
+        kernels = [event for event in averages if event.device_type == torch.autograd.DeviceType.CUDA]
+        busy = sum(event.self_device_time_total for event in kernels) / 1e6
+        graphs = self.executor.graphs
+        lines = [
+            averages.table(sort_by="self_device_time_total", row_limit=25, max_name_column_width=70),
+            averages.table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=70),
+            f"round: {seconds:.3f} s, of which kernels {busy:.3f} s",
+            f"{len(graphs.graphs)} captured steps; runs before a capture, by clients and shape:",
+            *(f"  {count}  {key[-2]} {key[-1][1:3]}" for key, count in graphs.eager_runs.items()),
+        ]
+        return "\n".join(lines)
 
 
 class PeftLoop:
@@ -257,7 +289,8 @@ def one_batch(workload: AdapterWorkload, device: torch.device) -> PlayRound:
     return play
 
 
-SYSTEMS = {"bare": bare, "packed": packed, "one batch": one_batch}
+SYSTEMS: dict[str, Callable[[AdapterWorkload, torch.device], PlayRound]]
+SYSTEMS = {"bare": bare, "packed": PackedRounds, "one batch": one_batch}
 
 
 def measure(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, Any]:
@@ -280,7 +313,38 @@ def measure(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, An
         peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
         results[name] = {"seconds": sum(times[warmup:]) / rounds, "rounds": times, "peak_gb": peak}
         print(f"{name}: {results[name]}", flush=True)
+        if args.profile and isinstance(play, PackedRounds):
+            print(play.profile(len(times)), flush=True)
         del play
+    if "bare" in results and "packed" in results:
+        results["ratio"] = results["bare"]["seconds"] / results["packed"]["seconds"]
+    return results
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and its workers."""
+    import psutil
+
+    process = psutil.Process()
+    return sum(sum(p.cpu_times()[:2]) for p in (process, *process.children(recursive=True)))
+
+
+def measure_in_turns(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, Any]:
+    """Time the systems in turns, round by round; return the medians."""
+    systems = {name: SYSTEMS[name](workload, torch.device(args.device)) for name in args.systems}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+    for index in range(args.warmup + args.rounds):
+        for name, play in systems.items():
+            before, start = processor_seconds(), time.perf_counter()
+            play(index)
+            times[name].append((processor_seconds() - before, time.perf_counter() - start))
+        print(f"round {index}: { {name: t[-1] for name, t in times.items()} }", flush=True)
+    results: dict[str, Any] = {}
+    for name, rounds in times.items():
+        processor, wall = map(statistics.median, zip(*rounds[args.warmup :], strict=True))
+        results[name] = {"processor_seconds": processor, "seconds": wall}
+    if "bare" in results and "packed" in results:
+        results["ratio"] = results["packed"]["processor_seconds"] / results["bare"]["processor_seconds"]
     return results
 
 
@@ -332,6 +396,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--generate-batch", type=int, default=16)
     parser.add_argument("--generate-peer", type=int, default=192, help="Prompts for transformers; the time is scaled.")
+    parser.add_argument("--profile", action="store_true", help="Also show the kernels of a round of Motet on a GPU.")
     parser.add_argument("--json", type=Path, help="Append the results to this file, one JSON object per line.")
     args = parser.parse_args()
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
@@ -341,11 +406,9 @@ def main() -> None:
     if args.generate:
         row = measure_generation(args, workload)
     else:
-        row = measure(args, workload)
+        row = measure(args, workload) if args.device == "cuda" else measure_in_turns(args, workload)
         parameters = sum(p.numel() for p in workload.module().parameters())
         row["tokens"], row["limit"] = workload.count_tokens(), 4 * parameters * workload.count_tokens() / PEAK_FLOPS
-        if "bare" in row and "packed" in row:
-            row["ratio"] = row["bare"]["seconds"] / row["packed"]["seconds"]
     print(json.dumps({"size": args.size, "clients": args.clients, **row}), flush=True)
     if args.json:
         with args.json.open("a") as file:

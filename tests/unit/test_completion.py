@@ -13,6 +13,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer
 from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions, completion_logits
+from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 from motet.models.adapters import add_adapters
@@ -55,6 +56,22 @@ def make_features(count: int = 12) -> Features:
         "completion_start": np.array([len(p) for p in prompts], np.int64),
     }
     return Features("completions", columns)
+
+
+def test_steps_share_few_widths_of_completions() -> None:
+    """Each pair of a text's and a completion's width is captured as a step of its own."""
+    lengths = np.arange(1, 101)
+    columns = {
+        "input_ids": Ragged.from_lists([[5] * (20 + n) for n in lengths], PAD),
+        "labels": Ragged.from_lists([[5] * n for n in lengths], IGNORE_INDEX),
+        "completion_start": np.full(len(lengths), 20),
+    }
+    dataset = DeviceDataset(Features("completions", columns), CPU)
+    rows = np.arange(len(lengths)).reshape(-1, 1, 1)
+    widths = [dict(step) for step in dataset.step_widths(rows, np.ones((len(rows), 1), bool))]
+    assert {width["labels"] for width in widths} == {16, 64, 100}
+    assert all(width["labels"] >= n and width["input_ids"] >= 20 + n for width, n in zip(widths, lengths, strict=True))
+    assert dataset.batch_widths(np.array([19]))["labels"] == 24, "inference is not captured, so it pads less"
 
 
 def trained(model: Model, seed: int = 0) -> torch.Tensor:
