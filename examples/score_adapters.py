@@ -32,9 +32,11 @@ def score_adapters(run: Path) -> dict[str, float]:
     for row in rows:
         example = {name: tensor[0] for name, tensor in federation.server.features.batch(np.array([row])).items()}
         ids, start = example["input_ids"], int(example["completion_start"])
+        virtual = len(federation.model.virtual_tokens)  # peft puts a trained prompt before the text by itself
+        ids, start = ids[virtual:], start - virtual
         completion = example["labels"][example["labels"] != IGNORE_INDEX]
         with torch.no_grad():
-            logits = model(input_ids=ids[None, : start + len(completion)]).logits[0, start - 1 : -1].float()
+            logits = model(input_ids=ids[None, : start + len(completion)]).logits[0, -len(completion) - 1 : -1].float()
             output = model.generate(
                 input_ids=ids[None, :start], attention_mask=torch.ones(1, start, dtype=torch.long), do_sample=False,
                 max_new_tokens=task.max_new_tokens, eos_token_id=int(completion[-1]), pad_token_id=int(completion[-1]),

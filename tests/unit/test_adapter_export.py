@@ -51,12 +51,12 @@ def save_base(folder: Path, hidden_size: int = 32) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["lora", "dora"])
+@pytest.fixture(scope="module", params=["lora", "dora", "prompt"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     base = save_base(folder / "base")
-    settings = [*SETTINGS, f"model.name={base}", f"model.adapter.type={request.param}", "model.adapter.rank=4"]
-    run_recipe(load_recipe("toy-instruct", settings), folder / "run")
+    adapter = [f"model.adapter.type={request.param}", "model.adapter.rank=4", "model.adapter.tokens=3"]
+    run_recipe(load_recipe("toy-instruct", [*SETTINGS, f"model.name={base}", *adapter]), folder / "run")
     return folder / "run"
 
 
@@ -66,6 +66,7 @@ def logits(module: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return output
 
 
+@pytest.mark.parametrize("run", ["lora", "dora"], indirect=True)
 def test_peft_and_transformers_load_what_was_trained(run: Path, tmp_path: Path) -> None:
     import peft
 
@@ -102,7 +103,8 @@ def test_the_card_says_how_the_adapters_were_trained(run: Path) -> None:
     card = (run / "model" / "README.md").read_text()
     assert "library_name: peft" in card
     assert f"base_model: {run.parent / 'base'}" in card
-    assert ", rank 4, alpha 8, all linear layers" in card
+    kind = "prompt, 3 virtual tokens" if "prompt" in run.parent.name else ", rank 4, alpha 8, all linear layers"
+    assert kind in card
     assert "| metric | before training | after |" in card
 
 
@@ -131,3 +133,14 @@ def test_adapters_of_another_model_and_folders_without_a_model_are_rejected(run:
         open_chat(run, base=str(other))
     with pytest.raises(ConfigError, match="has no model to talk to; expected a finished run or an exported model"):
         open_chat(tmp_path)
+
+
+@pytest.mark.parametrize("run", ["prompt"], indirect=True)
+def test_a_trained_prompt_alone_is_sent_and_cannot_be_merged(run: Path, tmp_path: Path) -> None:
+    federation = build_federation(load_recipe(str(run / "config.yaml"), []))
+    model, features = federation.model, federation.server.features
+    assert model.layout.names == ("model.embed_tokens.virtual.weight",)
+    assert model.layout.shapes == ((3, 32),)
+    assert [tuple(features.columns["input_ids"][row][:3]) for row in range(4)] == [model.virtual_tokens] * 4
+    with pytest.raises(ConfigError, match="cannot be merged; leave out --merged"):
+        export_models(run, tmp_path / "merged", merged=True)

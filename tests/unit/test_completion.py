@@ -19,6 +19,7 @@ from motet.learning.solver import Solver
 from motet.models.adapters import add_adapters
 from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import infer_parameter_roles
+from motet.models.prompt_tuning import add_prompt
 
 CPU = torch.device("cpu")
 VOCABULARY, PAD, END = 50, 0, 1
@@ -35,20 +36,25 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def make_model(family: str, dtype: torch.dtype = torch.float32) -> Model:
+def make_model(family: str, dtype: torch.dtype = torch.float32, prompt_tokens: int = 0) -> Model:
     config = FAMILIES[family]
     config.update({"vocab_size": VOCABULARY, "pad_token_id": PAD, "eos_token_id": END, "bos_token_id": 2})
     torch.manual_seed(0)
     module = transformers.AutoModelForCausalLM.from_config(config)
-    roles = add_adapters(module, infer_parameter_roles(module), AdapterConfig(rank=4), train_head=False)
+    roles = infer_parameter_roles(module)
+    if prompt_tokens:
+        roles = add_prompt(module, roles, AdapterConfig("prompt", tokens=prompt_tokens))
+    else:
+        roles = add_adapters(module, roles, AdapterConfig(rank=4), train_head=False)
     for parameter in module.parameters():
         parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else dtype)
     return Model(family, module, roles.roles, None, roles.embeddings_path, roles.layers_path)
 
 
-def make_features(count: int = 12) -> Features:
+def make_features(count: int = 12, prompt_tokens: int = 0) -> Features:
     rng = np.random.default_rng(0)
-    prompts = [rng.integers(3, VOCABULARY, rng.integers(2, 9)).tolist() for _ in range(count)]
+    virtual = range(VOCABULARY, VOCABULARY + prompt_tokens)
+    prompts = [[*virtual, *rng.integers(3, VOCABULARY, rng.integers(2, 9)).tolist()] for _ in range(count)]
     completions = [[*rng.integers(3, VOCABULARY, rng.integers(1, 5)).tolist(), END] for _ in range(count)]
     columns = {
         "input_ids": Ragged.from_lists([p + c for p, c in zip(prompts, completions, strict=True)], PAD),
@@ -112,9 +118,10 @@ def test_padding_does_not_change_the_logits(family: str) -> None:
         assert torch.allclose(together[row, : len(alone)], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_packed_adapters_train_like_one_client_after_another(family: str) -> None:
-    model, features = make_model(family), make_features()
+@pytest.mark.parametrize(("family", "prompt_tokens"), [("gpt2", 0), ("llama", 0), ("gpt2", 3), ("llama", 3)])
+def test_packed_adapters_train_like_one_client_after_another(family: str, prompt_tokens: int) -> None:
+    model = make_model(family, prompt_tokens=prompt_tokens)
+    features = make_features(prompt_tokens=prompt_tokens)
     solver = Solver(optimizer="sgd", lr=0.5, batch=3, epochs=2)
     jobs = [
         Fit(

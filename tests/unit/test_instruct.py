@@ -184,6 +184,13 @@ def test_the_chat_template_writes_the_prompt_and_ends_the_answer() -> None:
     assert tokenizer.decode(chat.tokenize_completions(["fine"])[0]) == "fine <|im_end|>"
 
 
+def test_virtual_tokens_come_before_every_prompt_and_are_never_cut() -> None:
+    chat = ChatFormat(make_tokenizer(CHAT_ML), "auto", "model", virtual_tokens=(100, 101))
+    (prompt,) = chat.tokenize_prompts("corpus", [[Turn("user", "how are you?")]])
+    assert prompt[:2] == [100, 101]
+    assert chat.truncate(prompt, len(prompt) - 3) == ([100, 101, *prompt[5:]], 3)
+
+
 def test_without_a_chat_template_the_layout_is_that_of_alpaca() -> None:
     chat = ChatFormat(make_tokenizer(None), "auto", "model")
     text = chat.render_prompt([Turn("user", "how are you?")])

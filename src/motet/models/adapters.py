@@ -15,6 +15,7 @@ from motet.core.errors import ConfigError, first_line
 from motet.core.install_hint import install_command
 from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import ParameterRoles
+from motet.models.prompt_tuning import find_prompt, save_prompt
 
 ADAPTER_NAME = "default"  # peft's name of the only adapter
 _NEW_ROLES = ("head", "pooler")  # trained in full by tasks that put a new head on the model
@@ -96,6 +97,8 @@ def _adapted_role(name: str, roles: Mapping[str, str]) -> str:
 
 def merge_adapters(module: nn.Module) -> nn.Module:
     """Merge adapters into the weights of a module, in place, so that it can be loaded without peft."""
+    if find_prompt(module) is not None:
+        raise ConfigError("a trained prompt is not part of the weights, so it cannot be merged; leave out --merged.")
     for path, submodule in list(module.named_modules()):
         if hasattr(submodule, "base_layer") and hasattr(submodule, "merge"):
             layer: Any = submodule
@@ -110,6 +113,10 @@ def save_adapter(module: Any, base: str, folder: Path) -> None:
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
+    prompt = find_prompt(module)
+    if prompt is not None:
+        save_prompt(module, prompt, base, folder)
+        return
     settings = module.peft_config[ADAPTER_NAME]
     settings.base_model_name_or_path, settings.inference_mode, settings.task_type = base, True, "CAUSAL_LM"
     state = get_peft_model_state_dict(module, adapter_name=ADAPTER_NAME)
@@ -121,9 +128,15 @@ def save_adapter(module: Any, base: str, folder: Path) -> None:
 
 def load_adapter(module: Any, folder: Path, base: str) -> Any:
     """Return a module with the adapters of a peft directory."""
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel, PromptTuningConfig
 
     try:
+        settings = PeftConfig.from_pretrained(str(folder))
+        width = module.get_input_embeddings().embedding_dim
+        if (
+            isinstance(settings, PromptTuningConfig) and settings.token_dim != width
+        ):  # peft would fail at the first text
+            raise ValueError(f"its words have {width} numbers, and the trained prompt's {settings.token_dim}")
         return PeftModel.from_pretrained(module, str(folder)).eval()
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(

@@ -23,9 +23,10 @@ from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
-from motet.models.model_config import MODELS, ModelConfig, PackagedModel, find_local_model
+from motet.models.model_config import MODELS, AdapterConfig, ModelConfig, PackagedModel, find_local_model
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
+from motet.models.prompt_tuning import add_prompt, find_prompt
 from motet.models.quantization import quantize_adapted_layers
 from motet.models.tiny_models import CAUSAL_TASKS, tiny_config
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
@@ -67,7 +68,11 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if config.adapter is not None:
         with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
-            roles = add_adapters(module, roles, config.adapter, train_head=task in TASKS_WITH_NEW_HEAD)
+            if config.adapter.type == "prompt":
+                _check_prompt(config, task, config.adapter)
+                roles = add_prompt(module, roles, config.adapter)
+            else:
+                roles = add_adapters(module, roles, config.adapter, train_head=task in TASKS_WITH_NEW_HEAD)
     identity = repr((config, task, tuple(labels), seed.root, len(tokenizer)))
     model = Model(
         key=f"{config.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
@@ -78,11 +83,31 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         layers_path=roles.layers_path,
         max_tokens=config.max_tokens,
         adapter_base=config.name if _has_separate_adapters(config, task) else "",
+        virtual_tokens=() if (prompt := find_prompt(module)) is None else prompt.virtual_tokens,
     )
     if config.freeze:
         model.freeze(Layers.parse(*config.freeze))
     _cast_weights(config, module)
     return model
+
+
+def _check_prompt(config: ModelConfig, task: str, adapter: AdapterConfig) -> None:
+    """Raise an error if a model cannot be trained by a prompt."""
+    if task not in COMPLETION_TASKS:
+        raise ConfigError(
+            f"model.adapter.type is prompt, which is for the tasks {' and '.join(COMPLETION_TASKS)}, not {task}. Set "
+            "model.adapter.type=lora."
+        )
+    if config.name == "tiny" or config.from_scratch:
+        raise ConfigError(
+            "model.adapter.type is prompt, but the model has random weights, which a prompt cannot change. Choose a "
+            "pretrained model, or set model.adapter.type=lora."
+        )
+    if adapter.tokens >= config.max_tokens:
+        raise ConfigError(
+            f"model.adapter.tokens is {adapter.tokens}, but model.max_tokens is {config.max_tokens}, so no text fits. Lower "
+            "model.adapter.tokens, or raise model.max_tokens."
+        )
 
 
 def _has_separate_adapters(config: ModelConfig, task: str) -> bool:

@@ -19,11 +19,13 @@ MIN_TOKENS = 4  # special tokens at both ends, and some text
 class AdapterConfig:
     """The `adapter` section of a recipe's `model`."""
 
-    type: Literal["lora", "dora"] = "lora"  # dora: LoRA with a separate magnitude for each output
+    # dora: LoRA with a separate magnitude for each output. prompt: only vectors before every text are trained
+    type: Literal["lora", "dora", "prompt"] = "lora"
     rank: int = 8  # at most the smaller side of an adapted layer; larger ranks train and send more
     alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
     dropout: float = 0.0  # of the inputs of the adapters, from 0 to below 1
     targets: tuple[str, ...] = ()  # names of linear layers, such as q_proj; empty: all linear layers of the blocks
+    tokens: int = 16  # the number of vectors of a prompt; they count for max_tokens
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -34,6 +36,8 @@ class AdapterConfig:
             raise ConfigError(f"model.adapter.dropout is {self.dropout}; expected a number from 0 to below 1.")
         if self.alpha is not None and self.alpha <= 0:
             raise ConfigError(f"model.adapter.alpha is {self.alpha}; expected a positive number.")
+        if self.tokens < 1:
+            raise ConfigError(f"model.adapter.tokens is {self.tokens}; expected at least 1, such as 16.")
 
     @property
     def scaling_alpha(self) -> int:
@@ -96,6 +100,11 @@ class ModelConfig:
         check_architecture(self.config)
         if self.max_tokens < MIN_TOKENS:
             raise ConfigError(f"model.max_tokens is {self.max_tokens}; it must be at least {MIN_TOKENS}.")
+        if self.quantize != "none" and self.adapter is not None and self.adapter.type == "prompt":
+            raise ConfigError(
+                f"model.quantize is {self.quantize}, but with model.adapter.type=prompt no layer has an adapter, and only "
+                "layers under adapters are quantized. Set model.quantize=none, or model.adapter.type=lora."
+            )
         if self.quantize != "none" and self.adapter is None:
             raise ConfigError(
                 f"model.quantize is {self.quantize}, but the model itself is trained; quantized weights cannot be trained. "

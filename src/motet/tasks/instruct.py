@@ -76,10 +76,10 @@ class Instruct(Task):
         return {name: _DETAILS[name] for name in self.metric_names if name in _DETAILS}
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0])
+        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0], model.virtual_tokens)
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         completions = chat.tokenize_completions(corpus.column("completion"))
-        check_completions_fit(corpus.name, completions, max_tokens)
+        check_completions_fit(corpus.name, completions, chat, max_tokens)
         choices = self._tokenize_choices(chat, corpus, max_tokens)
         answers = zip(completions, choices, strict=True)
         longest = [max(len(completion), *map(len, options), 0) for completion, options in answers]
@@ -135,9 +135,8 @@ class Instruct(Task):
         if not self.has_choices or "choices" not in corpus.columns:
             return [[]] * len(corpus)
         rows = [chat.tokenize_completions(options) for options in corpus.column("choices")]
-        check_completions_fit(
-            corpus.name, [max(options, key=len, default=[]) for options in rows], max_tokens, "choices"
-        )
+        longest: list[list[int]] = [max(options, key=len, default=[]) for options in rows]
+        check_completions_fit(corpus.name, longest, chat, max_tokens, "choices")
         return rows
 
     def _score(self, predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -195,16 +194,18 @@ def iterate_conversations(corpus: Corpus) -> Iterator[list[Turn]]:
 
 
 def check_completions_fit(
-    name: str, completions: Sequence[Sequence[int]], max_tokens: int, column: str = "completion"
+    name: str, completions: Sequence[Sequence[int]], chat: ChatFormat, max_tokens: int, column: str = "completion"
 ) -> None:
     """Raise an error if a completion leaves no position for its prompt: completions are never cut."""
     lengths = np.array([len(completion) for completion in completions])
-    too_long = np.flatnonzero(lengths >= max_tokens)
+    virtual = len(chat.virtual_tokens)
+    too_long = np.flatnonzero(lengths + virtual >= max_tokens)
     if len(too_long):
+        trained = f" after {virtual} virtual tokens" if virtual else ""
         raise DataError(
-            f"{name}, row {too_long[0]}: the {column} text has {lengths[too_long[0]]} tokens, but model.max_tokens is "
-            f"{max_tokens}, and answers are never cut ({len(too_long)} of {len(lengths)} rows). Set "
-            f"model.max_tokens to more than {lengths.max()}, or remove these rows."
+            f"{name}, row {too_long[0]}: the {column} text has {lengths[too_long[0]]} tokens{trained}, but "
+            f"model.max_tokens is {max_tokens}, and answers are never cut ({len(too_long)} of {len(lengths)} rows). Set "
+            f"model.max_tokens to more than {lengths.max() + virtual}, or remove these rows."
         )
 
 

@@ -43,13 +43,13 @@ class Preference(Task):
         return RewardMargins(self.beta)
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0])
+        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0], model.virtual_tokens)
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         answers = {name: chat.tokenize_completions(corpus.column(name)) for name in ("chosen", "rejected")}
         columns: dict[str, Any] = {}
         removed = np.zeros(len(corpus), np.int64)
         for name, prefix in (("chosen", ""), ("rejected", REJECTED)):
-            check_completions_fit(corpus.name, answers[name], max_tokens, name)
+            check_completions_fit(corpus.name, answers[name], chat, max_tokens, name)
             longest = [max(map(len, pair)) for pair in zip(*answers.values(), strict=True)]
             # Both answers follow the same tokens, or their likelihoods could not be compared.
             truncated = [chat.truncate(p, max_tokens - length) for p, length in zip(prompts, longest, strict=True)]

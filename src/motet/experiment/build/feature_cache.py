@@ -63,7 +63,7 @@ def _tokenizer_digest(model: Model) -> str:
     config = getattr(model.module, "config", None)
     marks = (getattr(config, "decoder_start_token_id", None), getattr(config, "model_type", ""), tokenizer.pad_token_id)
     template = getattr(tokenizer, "chat_template", None) or ""
-    return hashlib.sha256(f"{vocabulary}{marks}{template}".encode()).hexdigest()
+    return hashlib.sha256(f"{vocabulary}{marks}{template}{model.virtual_tokens or ''}".encode()).hexdigest()
 
 
 def _write(folder: Path, features: Features) -> None:

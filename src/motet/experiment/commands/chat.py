@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ class ChatSession:
         (prompt,) = self.chat.tokenize_prompts("chat", [turns])
         ids = torch.tensor([prompt], device=self.module.device)
         ends = self.module.generation_config.eos_token_id
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Position ids are not supported")  # peft, about every prompt
             generated = self.module.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),

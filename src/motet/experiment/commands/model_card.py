@@ -122,6 +122,8 @@ def pipeline_tag(task: str) -> str | None:
 def _describe_adapter(adapter: AdapterConfig | None) -> str:
     if adapter is None:
         return ""
+    if adapter.type == "prompt":
+        return f"prompt, {adapter.tokens} virtual tokens"
     layers = ", ".join(adapter.targets) or "all linear layers"
     return f"{adapter.type}, rank {adapter.rank}, alpha {adapter.scaling_alpha}, {layers}"
 

@@ -32,8 +32,9 @@ class TruncatedPrompt(NamedTuple):
 class ChatFormat:
     """Writes prompts as a model expects them. A completion follows its prompt and ends with `end_token`."""
 
-    def __init__(self, tokenizer: Any, template: TemplateName, model: str) -> None:
-        self.tokenizer, self.model = tokenizer, model
+    def __init__(self, tokenizer: Any, template: TemplateName, model: str, virtual_tokens: Sequence[int] = ()) -> None:
+        """`virtual_tokens` come before every prompt and are never cut."""
+        self.tokenizer, self.model, self.virtual_tokens = tokenizer, model, list(virtual_tokens)
         if template == "chat" and not has_chat_template(tokenizer):
             raise ConfigError(
                 f"task.template is chat, but the tokenizer of {model} has no chat template. Set task.template=alpaca "
@@ -63,7 +64,7 @@ class ChatFormat:
             except ConfigError as error:
                 raise DataError(f"{name}, row {row}: {error}") from None
         prompts = self._tokenize(texts)
-        start = [] if self.uses_template else _start_tokens(self.tokenizer)
+        start = [*self.virtual_tokens, *([] if self.uses_template else _start_tokens(self.tokenizer))]
         return [[*start, *prompt] for prompt in prompts]
 
     def tokenize_completions(self, texts: Sequence[str]) -> list[list[int]]:
@@ -71,12 +72,13 @@ class ChatFormat:
         return [[*ids, self.end_token] for ids in self._tokenize([text.strip() for text in texts])]
 
     def truncate(self, prompt: list[int], length: int) -> TruncatedPrompt:
-        """Remove tokens from the beginning of a prompt, except for the token with which texts start."""
+        """Remove tokens from the beginning of a prompt, except for virtual ones and the token with which texts start."""
         removed = max(0, len(prompt) - length)
         if not removed:
             return TruncatedPrompt(prompt, 0)
-        start = prompt[:1] if prompt[0] == self.tokenizer.bos_token_id and length > 1 else []
-        return TruncatedPrompt([*start, *prompt[removed + len(start) :]], removed)
+        kept = len(self.virtual_tokens)
+        kept += prompt[kept] == self.tokenizer.bos_token_id and length > kept + 1
+        return TruncatedPrompt([*prompt[:kept], *prompt[removed + kept :]], removed)
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = []

@@ -45,6 +45,7 @@ class Model:
     layers_path: str = ""
     max_tokens: int | None = None  # texts are cut at this length
     adapter_base: str = ""  # the pretrained causal model that the adapters belong to, if they can be saved without it
+    virtual_tokens: tuple[int, ...] = ()  # before every prompt, in prompt tuning
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
