@@ -108,7 +108,7 @@ def _metric_names(federation: Federation) -> list[str]:
 
 def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
     solver = build_solver(config)
-    with PeakMemory(interval=0.05) as memory, single_thread():
+    with PeakMemory(interval=0.05, max_share=0.5) as memory, single_thread():
         # A learning rate of 0 takes as long, and cannot diverge. If the run's own rate diverges, only that run fails.
         _, step_seconds = time_steps(
             federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)

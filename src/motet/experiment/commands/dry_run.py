@@ -75,7 +75,7 @@ def _time_groups(config: RunConfig, federation: Federation, solver: Solver) -> t
     try:
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             cache.prepare(model, features)
-        with PeakMemory(interval=0.05) as memory, single_thread():
+        with PeakMemory(interval=0.05, max_share=0.5) as memory, single_thread():
             timings = [time_steps(group, SerialExecutor(device, cache), solver) for group in federation.groups]
             return timings, memory.measure()
     finally:
