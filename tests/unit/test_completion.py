@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -162,6 +165,18 @@ def test_a_frozen_base_in_bfloat16_trains_adapters_in_float32() -> None:
     executor.wait_completed()
     (choice,) = executor.packing_choices.values()
     assert choice.mode == "packed_layers", choice.rejections
+
+
+def test_chunks_of_prompts_have_similar_lengths_and_keep_the_order_of_the_results() -> None:
+    model, features = make_model("llama"), make_features(40)
+    job = Infer(model, model.initial_params, Examples(features, np.arange(40)), GeneratedCompletions(max_new_tokens=2))
+    lengths = [chunk.examples.lengths for chunk in job.chunks()]
+    assert [len(each) for each in lengths] == [16, 16, 8]
+    assert all(longer.min() >= shorter.max() for longer, shorter in itertools.pairwise(lengths))
+    predictions = SerialExecutor(CPU).run(job)
+    for row in (0, 17, 39):
+        alone = SerialExecutor(CPU).run(replace(job, examples=Examples(features, np.array([row]))))
+        assert torch.isclose(predictions["loss"][row], alone["loss"][0], atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -207,7 +207,7 @@ def test_a_template_that_fails_is_reported_before_training() -> None:
     template = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}{% endfor %}"
     chat = ChatFormat(make_tokenizer(template), "auto", "gpt")
     with pytest.raises(
-        DataError, match=r"toy, row 1: the chat template of gpt fails .* roles system, user \(no system\)"
+        DataError, match=r"toy, row 1 \(.*\): the chat template of gpt fails .* roles system, user \(no system\)"
     ):
         chat.tokenize_prompts("toy", [[Turn("user", "a")], [Turn("system", "a"), Turn("user", "b")]])
 
@@ -229,7 +229,7 @@ def test_long_prompts_lose_their_beginning_and_completions_stay_whole() -> None:
 def test_a_completion_that_does_not_fit_is_an_error() -> None:
     columns = {"prompt": ["a"] * 3, "completion": ["x", "x x x x x x", "x"]}
     with pytest.raises(
-        DataError, match=r"row 1: the completion text has 7 tokens, but model.max_tokens is 6.*1 of 3 rows"
+        DataError, match=r"row 1 \(.*\): the completion text has 7 tokens, but model.max_tokens is 6.*1 of 3 rows"
     ):
         make_federation(Corpus("toy", "instruct", columns, 2), max_tokens=6)
 

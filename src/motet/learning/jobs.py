@@ -165,7 +165,16 @@ class Infer(Job):
         )
 
     def chunks(self) -> Iterator[Infer]:
-        size = self.readout.chunk_rows
-        for start in range(0, len(self.examples), size):
-            indices = np.arange(start, min(start + size, len(self.examples)))
-            yield replace(self, examples=self.examples.select(indices))
+        """Yield jobs for parts of the examples, in `chunk_order`."""
+        order, size = self.chunk_order(), self.readout.chunk_rows
+        for start in range(0, len(order), size):
+            yield replace(self, examples=self.examples.select(order[start : start + size]))
+
+    def chunk_order(self) -> np.ndarray:
+        """Return the order in which chunks take the examples.
+
+        A chunk that is smaller than a batch has texts of similar length, longest first: so workers finish together.
+        """
+        if self.readout.chunk_rows >= self.batch_size:
+            return np.arange(len(self.examples))
+        return np.argsort(-self.examples.lengths, kind="stable")

@@ -76,4 +76,4 @@ def save_prompt(module: Any, prompt: PromptEmbedding, base: str, folder: Path) -
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {"prompt_embeddings": prompt.virtual.weight.detach().contiguous()}
     save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
-    settings.save_pretrained(folder)
+    settings.save_pretrained(str(folder))

@@ -10,7 +10,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn
+from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn, describe_row
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -203,7 +203,7 @@ def check_completions_fit(
     if len(too_long):
         trained = f" after {virtual} virtual tokens" if virtual else ""
         raise DataError(
-            f"{name}, row {too_long[0]}: the {column} text has {lengths[too_long[0]]} tokens{trained}, but "
+            f"{name}, {describe_row(too_long[0])}: the {column} text has {lengths[too_long[0]]} tokens{trained}, but "
             f"model.max_tokens is {max_tokens}, and answers are never cut ({len(too_long)} of {len(lengths)} rows). Set "
             f"model.max_tokens to more than {lengths.max() + virtual}, or remove these rows."
         )

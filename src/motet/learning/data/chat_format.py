@@ -62,7 +62,7 @@ class ChatFormat:
             try:
                 texts.append(self.render_prompt(turns))
             except ConfigError as error:
-                raise DataError(f"{name}, row {row}: {error}") from None
+                raise DataError(f"{name}, {describe_row(row)}: {error}") from None
         prompts = self._tokenize(texts)
         start = [*self.virtual_tokens, *([] if self.uses_template else _start_tokens(self.tokenizer))]
         return [[*start, *prompt] for prompt in prompts]
@@ -104,6 +104,11 @@ class ChatFormat:
                 f"the chat template of {self.model} does not write the user's message; expected a template for "
                 "messages with role and content. Set task.template=alpaca."
             )
+
+
+def describe_row(row: int) -> str:
+    """Return a name for a row of a corpus. It does not quote the text, which may be private."""
+    return f"row {row} (from 0, training rows before test rows)"
 
 
 def has_chat_template(tokenizer: Any) -> bool:

@@ -110,7 +110,7 @@ class PackedExecutor(Executor):
         if first.must_run_alone:
             chunks = [replace(chunk, batch_size=self._texts_per_batch(first)) for chunk in first.chunks()]
             predictions = [infer(chunk, self._plain_model(first), Examples.batch, self.use_bf16) for chunk in chunks]
-            return [concatenate_predictions(predictions, np.arange(len(first.examples)))]
+            return [concatenate_predictions(predictions, first.chunk_order())]
         dataset = self._dataset(first)
         width = self.widths.get(first.key, self.fixed_width or _MAX_CLIENTS)
         mode = self._packing_choice(first, dataset).mode

@@ -70,7 +70,7 @@ class _ChunkedJob:
     """An inference job that was split over workers."""
 
     results: list[Any]
-    rows: int
+    order: np.ndarray  # of the examples
     missing: int
 
 
@@ -107,7 +107,7 @@ class ProcessExecutor(Executor):
     def submit(self, key: Hashable, job: Job) -> None:
         if isinstance(job, Infer):
             chunks = list(job.chunks())
-            self.chunked[key] = _ChunkedJob([None] * len(chunks), len(job.examples), missing=len(chunks))
+            self.chunked[key] = _ChunkedJob([None] * len(chunks), job.chunk_order(), missing=len(chunks))
             for i, chunk in enumerate(chunks):
                 self._send(key, i, chunk)
         else:
@@ -245,7 +245,7 @@ class ProcessExecutor(Executor):
             return []
         del self.chunked[job.key]
         failures = [chunk for chunk in whole.results if isinstance(chunk, JobFailure)]
-        return [(job.key, failures[0] if failures else concatenate_predictions(whole.results, np.arange(whole.rows)))]
+        return [(job.key, failures[0] if failures else concatenate_predictions(whole.results, whole.order))]
 
     def _reference(self, value: object) -> str | None:
         """Return the key of a model or corpus, which is sent instead of it."""

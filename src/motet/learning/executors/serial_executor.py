@@ -91,7 +91,7 @@ class SerialExecutor(Executor):
                 model, read_batch = self._prepare_model(job)
                 with single_thread():  # as in worker processes, so that both give the same bits
                     chunks = [infer(chunk, model, read_batch, self.use_bf16) for chunk in job.chunks()]
-                return concatenate_predictions(chunks, np.arange(len(job.examples)))
+                return concatenate_predictions(chunks, job.chunk_order())
         raise TypeError(f"an executor cannot run {type(job).__name__}; expected Fit or Infer")
 
     def _prepare_model(self, job: Fit | Infer) -> tuple[PackedModel, ReadBatch]:
