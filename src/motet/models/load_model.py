@@ -25,7 +25,7 @@ from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
 from motet.models.model_config import MODELS, AdapterConfig, ModelConfig, PackagedModel, find_local_model
 from motet.models.multitask import MultiTaskModel
-from motet.models.parameter_roles import infer_parameter_roles
+from motet.models.parameter_roles import ParameterRoles, infer_parameter_roles
 from motet.models.prompt_tuning import add_prompt, find_prompt
 from motet.models.quantization import quantize_adapted_layers
 from motet.models.tiny_models import CAUSAL_TASKS, tiny_config
@@ -68,11 +68,7 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if config.adapter is not None:
         with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
-            if config.adapter.type == "prompt":
-                _check_prompt(config, task, config.adapter)
-                roles = add_prompt(module, roles, config.adapter)
-            else:
-                roles = add_adapters(module, roles, config.adapter, train_head=task in TASKS_WITH_NEW_HEAD)
+            roles = _add_adapter(module, roles, config, config.adapter, task)
     identity = repr((config, task, tuple(labels), seed.root, len(tokenizer)))
     model = Model(
         key=f"{config.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
@@ -89,6 +85,15 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         model.freeze(Layers.parse(*config.freeze))
     _cast_weights(config, module)
     return model
+
+
+def _add_adapter(
+    module: nn.Module, roles: ParameterRoles, config: ModelConfig, adapter: AdapterConfig, task: str
+) -> ParameterRoles:
+    if adapter.type == "prompt":
+        _check_prompt(config, task, adapter)
+        return add_prompt(module, roles, adapter)
+    return add_adapters(module, roles, adapter, train_head=task in TASKS_WITH_NEW_HEAD)
 
 
 def _check_prompt(config: ModelConfig, task: str, adapter: AdapterConfig) -> None:
