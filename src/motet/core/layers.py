@@ -59,8 +59,10 @@ class Layers:
         for term in self.terms:
             layers = Layers((term,)).resolve(roles)
             if not any(layers.matches(name, role) for name, role in zip(names, roles, strict=True)):
+                advice = " LoRA adapters are added with model.adapter.rank=8." if "lora_" in term else ""
                 raise LayoutError(
                     f"{option}: '{term}' matches nothing in this model; expected layers out of {describe_roles(roles)}."
+                    f"{advice}"
                 )
 
     def __str__(self) -> str:

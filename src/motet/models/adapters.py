@@ -139,7 +139,10 @@ def load_adapter(module: Any, folder: Path, base: str) -> Any:
             raise ValueError(f"its words have {width} numbers, and the trained prompt's {settings.token_dim}")
         return PeftModel.from_pretrained(module, str(folder)).eval()
     except (RuntimeError, ValueError, KeyError) as error:
+        reason = first_line(error)
+        if isinstance(error, RuntimeError) and "\n" in str(error):  # torch lists the parameters below a headline
+            reason = str(error).splitlines()[1].strip()
         raise ConfigError(
-            f"the adapters in '{folder}' do not fit the model '{base}' ({first_line(error)}); expected the model that "
+            f"the adapters in '{folder}' do not fit the model '{base}' ({reason}); expected the model that "
             "they were trained with. Name it with --base."
         ) from None

@@ -219,6 +219,11 @@ def find_model(name: str) -> str:
     directory = find_local_model(name)
     if directory is not None:
         return str(directory)
+    if (Path(name) / "adapter_config.json").exists():  # transformers would load them with their base, and hide it
+        raise ConfigError(
+            f"model.name: '{name}' holds adapters; expected a whole model. To train on from them, merge them first: "
+            "motet export RUN --to merged --merged, then model.name=merged."
+        )
     if matches := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75):
         raise ConfigError(
             f"model.name: there is no model '{name}'. Did you mean '{matches[0]}'? See: motet list models"
