@@ -20,13 +20,16 @@ import transformers
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.learning.data.features import IGNORE_INDEX
+from motet.models.load_model import find_model
 from motet.tasks.answer_metrics import exact_matches, rouge_l
 
 
 def score_adapters(run: Path) -> dict[str, float]:
     federation = build_federation(load_recipe(str(run / "config.yaml"), []))
     rows, task, columns = federation.server.global_test_rows, federation.task, federation.corpus.columns
-    model: Any = peft.AutoPeftModelForCausalLM.from_pretrained(run / "model", dtype=torch.float32).eval()
+    base = find_model(peft.PeftConfig.from_pretrained(run / "model").base_model_name_or_path)  # models/ or the hub
+    module = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model: Any = peft.PeftModel.from_pretrained(module, run / "model").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
     answers, losses = [], []
     for row in rows:
