@@ -19,8 +19,7 @@ MIN_TOKENS = 4  # special tokens at both ends, and some text
 class AdapterConfig:
     """The `adapter` section of a recipe's `model`."""
 
-    # dora: LoRA with a separate magnitude for each output. prompt: only vectors before every text are trained
-    type: Literal["lora", "dora", "prompt"] = "lora"
+    type: Literal["lora", "dora", "prompt"] = "lora"  # dora: with magnitudes; prompt: only vectors before texts
     rank: int = 8  # at most the smaller side of an adapted layer; larger ranks train and send more
     alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
     dropout: float = 0.0  # of the inputs of the adapters, from 0 to below 1
