@@ -12,7 +12,9 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,11 @@ MEANINGLESS_NAMES = {"found", "said", "told", "made"}  # name the thing instead:
 VAGUE_NAMES = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def package(path: Path, root: Path = SOURCE) -> str:
     """Return the package, or the module, directly below `root` that a file belongs to."""
     return path.relative_to(root).parts[0].removesuffix(".py")
@@ -111,7 +118,7 @@ def package(path: Path, root: Path = SOURCE) -> str:
 def imports(path: Path, prefix: str = "motet.") -> set[str]:
     """Return the packages and modules directly below `prefix` that a file imports."""
     modules: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -129,35 +136,32 @@ def assert_acyclic(allowed: dict[str, set[str]]) -> None:
         visit(name)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_a_package_imports_only_what_it_may(path: Path) -> None:
-    name = package(path)
-    if name in MAY_IMPORT:
-        assert imports(path) - {name} <= MAY_IMPORT[name]
+def list_files(folder: str) -> list[Path]:
+    """Return the files of a package of Motet, except its own __init__.py."""
+    return [p for p in FILES if package(p) == folder and p != SOURCE / folder / "__init__.py"]
 
 
-LEARNING_FILES = [p for p in FILES if package(p) == "learning"]
-LEARNING_FILES.remove(SOURCE / "learning" / "__init__.py")
+def test_a_package_imports_only_what_it_may() -> None:
+    for path in FILES:
+        name = package(path)
+        assert name not in MAY_IMPORT or imports(path) - {name} <= MAY_IMPORT[name], path
 
 
-@pytest.mark.parametrize("path", LEARNING_FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_within_learning_go_from_executors_down_to_data(path: Path) -> None:
-    name = package(path, SOURCE / "learning")
-    assert imports(path, "motet.learning.") - {name} <= LEARNING_MAY_IMPORT[name]
+def test_imports_within_learning_go_from_executors_down_to_data() -> None:
+    for path in list_files("learning"):
+        name = package(path, SOURCE / "learning")
+        assert imports(path, "motet.learning.") - {name} <= LEARNING_MAY_IMPORT[name], path
 
 
-EXPERIMENT_FILES = [p for p in FILES if package(p) == "experiment"]
+def test_imports_within_experiment_go_from_commands_down_to_recipe() -> None:
+    for path in list_files("experiment"):
+        name = package(path, SOURCE / "experiment")
+        assert imports(path, "motet.experiment.") - {name} <= EXPERIMENT_MAY_IMPORT[name], path
 
 
-@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_within_experiment_go_from_commands_down_to_recipe(path: Path) -> None:
-    name = package(path, SOURCE / "experiment")
-    assert imports(path, "motet.experiment.") - {name} <= EXPERIMENT_MAY_IMPORT.get(name, set())
-
-
-@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda p: p.name)
-def test_experiment_does_not_import_what_builds_on_it(path: Path) -> None:
-    assert not imports(path) & {"benchmark", "dashboard", "cli", "api"}
+def test_experiment_does_not_import_what_builds_on_it() -> None:
+    for path in list_files("experiment"):
+        assert not imports(path) & {"benchmark", "dashboard", "cli", "api"}, path
 
 
 def test_benchmarks_do_not_import_the_dashboard_and_nobody_the_command_line() -> None:
@@ -182,26 +186,27 @@ def test_core_is_small_and_does_no_io() -> None:
         assert not re.search(r"\b(open\(|Path|socket|requests|print\()", path.read_text()), path.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_files_and_functions_are_small(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= LONGEST_FILE
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            length = (node.end_lineno or 0) - node.lineno + 1
-            assert length <= LONGEST_FUNCTION, f"{node.name} has {length} lines"
+def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, Any]]:
+    """Yield all nodes of some kinds in the source tree, each with its file."""
+    return ((path, node) for path in FILES for node in ast.walk(parse(path)) if isinstance(node, kinds))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_classes_have_no_parents_and_meaningful_names(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ClassDef):
-            names = {ast.unparse(b).split("[")[0].split(".")[-1] for b in node.bases}
-            assert names <= PARENTS | CONTRACTS | TORCH_LAYERS or all(n.endswith("Error") for n in names), (
-                f"{node.name}({', '.join(names)})"
-            )
-            assert not VAGUE_NAMES.search(node.name), node.name
-    assert path.stem not in ("utils", "helpers", "common", "misc")
+def test_files_and_functions_are_small() -> None:
+    for path in FILES:
+        assert len(path.read_text().splitlines()) <= LONGEST_FILE, path
+    for path, node in nodes(ast.FunctionDef):
+        length = (node.end_lineno or 0) - node.lineno + 1
+        assert length <= LONGEST_FUNCTION, f"{path}: {node.name} has {length} lines"
+
+
+def test_classes_have_no_parents_and_meaningful_names() -> None:
+    for path, node in nodes(ast.ClassDef):
+        names = {ast.unparse(b).split("[")[0].split(".")[-1] for b in node.bases}
+        assert names <= PARENTS | CONTRACTS | TORCH_LAYERS or all(n.endswith("Error") for n in names), (
+            f"{path}: {node.name}({', '.join(names)})"
+        )
+        assert not VAGUE_NAMES.search(node.name), f"{path}: {node.name}"
+    assert not {path.stem for path in FILES} & {"utils", "helpers", "common", "misc"}
 
 
 def duplicates(places: dict[str, list[Path]]) -> dict[str, list[str]]:
@@ -220,10 +225,9 @@ def test_no_two_modules_share_a_name() -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     classes: dict[str, list[Path]] = defaultdict(list)
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                classes[node.name].append(path)
+    for path, node in nodes(ast.ClassDef):
+        if not node.name.startswith("_"):
+            classes[node.name].append(path)
     assert duplicates(classes) == {}
 
 
@@ -240,27 +244,28 @@ def assigned_names(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_names_say_what_a_thing_is(path: Path) -> None:
-    assert not MEANINGLESS_NAMES & set(assigned_names(ast.parse(path.read_text())))
+def test_names_say_what_a_thing_is() -> None:
+    for path in FILES:
+        assert not MEANINGLESS_NAMES & set(assigned_names(parse(path))), path
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_only_foreign_objects_are_read_by_getattr(path: Path) -> None:
+def test_only_foreign_objects_are_read_by_getattr() -> None:
     """What Motet's own classes may declare stands in a Protocol with a default."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+    for path, node in nodes(ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
             name = node.args[1]
-            assert not isinstance(name, ast.Constant) or name.value in FOREIGN_ATTRIBUTES, ast.unparse(node)
+            assert not isinstance(name, ast.Constant) or name.value in FOREIGN_ATTRIBUTES, (
+                f"{path}: {ast.unparse(node)}"
+            )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_nothing_is_unpickled_and_no_global_state_is_seeded(path: Path) -> None:
-    text = path.read_text()
-    assert not re.search(
-        r"\bpickle\b(?!d)|torch\.load\(|allow_pickle=True|yaml\.load\(|(?<![.\w])eval\(|(?<![.\w])exec\(", _code(text)
-    )
-    assert not re.search(r"np\.random\.seed|random\.seed\(|torch\.manual_seed", _code(text))
+def test_nothing_is_unpickled_and_no_global_state_is_seeded() -> None:
+    for path in FILES:
+        code = _code(path.read_text())
+        assert not re.search(
+            r"\bpickle\b(?!d)|torch\.load\(|allow_pickle=True|yaml\.load\(|(?<![.\w])eval\(|(?<![.\w])exec\(", code
+        ), path
+        assert not re.search(r"np\.random\.seed|random\.seed\(|torch\.manual_seed", code), path
 
 
 def test_figures_are_drawn_without_pyplot() -> None:
@@ -275,9 +280,9 @@ def _code(text: str) -> str:
     return re.sub(r"#.*", "", without_docstrings)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_every_module_has_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_has_a_docstring() -> None:
+    for path in FILES:
+        assert ast.get_docstring(parse(path)), path
 
 
 def test_importing_the_package_and_showing_help_load_no_heavy_libraries() -> None:
