@@ -116,7 +116,7 @@ def _start_ray(options: RayOptions) -> None:
     paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         ray.init(
-            options.address,
+            options.address or "local",  # None would join any cluster that runs on this machine
             runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(paths)}}
             if is_local
             else None,  # a cluster has Motet installed
