@@ -25,8 +25,11 @@ MEAN_SECONDS = 0.1  # of an emulated client
 
 @cache
 def client_traits(client: str) -> tuple[int, float]:
-    """Return the examples and the speed of a client. Both are log-normal, so that examples alone do not tell the time."""
-    rng = np.random.default_rng(int(client.removeprefix("client-")))
+    """Return the examples and the speed of a client. Both are log-normal, so that examples alone do not tell the time.
+
+    They follow from the first number in its name.
+    """
+    rng = np.random.default_rng(int(client.split("-")[1]))
     return max(1, int(rng.lognormal(4.0, 0.8))), float(rng.lognormal(0.0, 0.5))
 
 
