@@ -84,12 +84,17 @@ def config() -> RunConfig:
 
 
 @pytest.fixture(scope="module")
+def personal_config() -> RunConfig:
+    return load_recipe("toy-classification", [*SETTINGS, "algorithm=fedrep"])
+
+
+@pytest.fixture(scope="module")
 def plan(config: RunConfig) -> RunPlan:
     return build_plan(config, build_federation(config), build_components(config))
 
 
 @pytest.fixture(scope="module")
-def ray_executor(config: RunConfig, plan: RunPlan) -> Iterator[Any]:
+def ray_executor(config: RunConfig, personal_config: RunConfig, plan: RunPlan) -> Iterator[Any]:
     """An executor with two actors."""
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
@@ -97,7 +102,7 @@ def ray_executor(config: RunConfig, plan: RunPlan) -> Iterator[Any]:
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own name; actors would wait for all other tests
     federation: Any = plan.federation
     local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation], PrefixCache())
-    executor = connect_ray(RayOptions(actors=2), local, [config])
+    executor = connect_ray(RayOptions(actors=2), local, [config, personal_config])
     yield executor
     executor.close()
 
@@ -158,3 +163,28 @@ def test_jobs_on_actors_give_the_same_bits(plan: RunPlan, ray_executor: Any, loc
     run.run_rounds()
     assert serialize(run.state) == serialize(local_run.state)
     assert not run.engine.mailbox.failures
+
+
+def test_states_that_clients_create_on_actors_return_to_the_driver(
+    personal_config: RunConfig, plan: RunPlan, ray_executor: Any
+) -> None:
+    """The first round is summed on the actors. Then clients have a state, and their jobs travel."""
+    from motet.experiment.deploy.ray_transport import connect_actors
+
+    federation: Any = plan.federation
+    personal_plan = build_plan(personal_config, federation, build_components(personal_config))
+    local = FederatedRun(personal_plan, SerialExecutor(torch.device("cpu")))
+    remote = FederatedRun(
+        personal_plan, ray_executor, connect=connect_actors(personal_config, federation, ray_executor)
+    )
+    for run in (local, remote):
+        run.engine.run_round()
+    transport: Any = remote.engine.transport
+    assert transport.tree is not None
+    for run in (local, remote):
+        run.engine.run_round()
+    assert transport.tree is None
+    assert serialize(remote.state) == serialize(local.state)
+    states, expected = (run.storage.client_states.values for run in (remote, local))
+    assert len(expected) == 4
+    assert {key: serialize(state) for key, state in states.items()} == {k: serialize(s) for k, s in expected.items()}
