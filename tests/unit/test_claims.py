@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,11 @@ def test_cells_without_numbers_or_with_other_seeds_are_skipped(tmp_path: Path) -
     rows = {"a": {"x": TableEntry(), "y": entry(80.0)}, "b": {"x": entry(70.0), "y": entry(70.0, seeds=4)}}
     result = check("a > b", rows, tmp_path)
     assert (result.compared, result.verdict) == (0, "not shown")
+
+
+def test_columns_in_which_seeds_are_missing_are_left_out(tmp_path: Path) -> None:
+    unfinished = replace(entry(60.0, seeds=3), expected=5)
+    rows = {"a": {"x": entry(80.0), "y": unfinished}, "b": {"x": entry(70.0, sign=-1), "y": unfinished}}
+    result = check("a > b", rows, tmp_path)
+    assert (result.verdict, result.compared) == ("shown", 1)
+    assert "without y, where seeds are missing" in result.describe()

@@ -49,8 +49,17 @@ def test_advice_names_the_best_method_of_the_nearest_setting_and_those_that_are_
         "Best mean: FedRep (5 seeds, p corrected for all pairs of methods). Not significantly different: Ditto." in text
     )
     assert "| FedAvg | 70.0 | -10.0 [-12.0, -8.0], p = 0.001 | 40.0 | 5.0 |" in text
+    assert "The results are from one corpus (mine)." in text
     both = describe_advice(FEATURES, [make_setting(near), make_setting(near, "b, mild")])
-    assert "Best or not significantly worse in all 2 near settings with 5 seeds: Ditto, FedRep." in both
+    assert "Best or not significantly worse in all 2 near settings with 5 seeds: Ditto; FedRep." in both
+
+
+def test_shipped_results_call_a_method_the_best_only_with_five_seeds() -> None:
+    settings = load_settings(None)
+    assert settings
+    for setting in settings:
+        assert setting.software, "the version that made the results"
+        assert (setting.best is not None) == (setting.seeds >= 5)
 
 
 def test_advice_says_when_nothing_near_was_measured_or_too_few_seeds() -> None:

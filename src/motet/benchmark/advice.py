@@ -72,7 +72,19 @@ def describe_advice(features: SettingFeatures, settings: Sequence[MeasuredSettin
     parts += [_describe_setting(neighbor.setting) for neighbor in near[:3] or neighbors[:1]]
     if len(near) > 1:
         parts.append(_describe_agreement([neighbor.setting for neighbor in near]))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, _describe_source(settings)])
+
+
+def _describe_source(settings: Sequence[MeasuredSetting]) -> str:
+    """Say how many corpora all results are from: advice from one corpus is a guess about others."""
+    corpora = sorted({setting.features.dataset for setting in settings})
+    software = "; ".join(sorted({setting.software for setting in settings if setting.software}))
+    version = f" with {software}" if software else ""
+    count = "one corpus" if len(corpora) == 1 else f"{len(corpora)} corpora"
+    return (
+        f"The results are from {count} ({', '.join(corpora)}){version}. Other texts can rank the methods differently, also "
+        "in a setting that is near."
+    )
 
 
 def _describe_difference(features: SettingFeatures, neighbor: Neighbor) -> str:
@@ -117,8 +129,8 @@ def _describe_certainty(setting: MeasuredSetting) -> str:
             "methods."
         )
     tied = [name for name, numbers in setting.methods.items() if numbers.is_tied]
-    others = f" Not significantly different: {', '.join(tied)}." if tied else " All others are significantly worse."
-    return f"Best mean: {', '.join(best)} ({setting.seeds} seeds, p corrected for all pairs of methods).{others}"
+    others = f" Not significantly different: {'; '.join(tied)}." if tied else " All others are significantly worse."
+    return f"Best mean: {'; '.join(best)} ({setting.seeds} seeds, p corrected for all pairs of methods).{others}"
 
 
 def _describe_agreement(settings: Sequence[MeasuredSetting]) -> str:
@@ -128,4 +140,4 @@ def _describe_agreement(settings: Sequence[MeasuredSetting]) -> str:
         return f"No near setting has {MIN_SEEDS} seeds."
     if not best:
         return f"No method is among the best in all {count} near settings with {MIN_SEEDS} seeds."
-    return f"Best or not significantly worse in all {count} near settings with {MIN_SEEDS} seeds: {', '.join(best)}."
+    return f"Best or not significantly worse in all {count} near settings with {MIN_SEEDS} seeds: {'; '.join(best)}."

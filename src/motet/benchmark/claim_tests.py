@@ -11,7 +11,7 @@ method for all tests of the table. It is the p-value of the lead's distance from
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ class ClaimResult:
     compared: int = 0  # pairs of cells
     corpora: int = 0
     exceptions: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # columns in which seeds are missing
 
     def describe(self) -> str:
         """Return the verdict with its difference, in one line."""
@@ -49,8 +50,9 @@ class ClaimResult:
         reason = "" if self.lead.is_about_methods else f"; these trained models only, {MIN_SEEDS} seeds are needed"
         p = "" if self.p_value is None else f", {format_p_value(self.p_value)}"
         corpora = "" if self.corpora == 1 else f", mean over {self.corpora} corpora"
+        left_out = f"; without {', '.join(self.left_out)}, where seeds are missing" if self.left_out else ""
         exceptions = f". Means that disagree: {'; '.join(self.exceptions)}" if self.exceptions else ""
-        return f"{self.verdict}: {self.claim}: {format_interval(self.lead)}{p}{corpora}{reason}{exceptions}"
+        return f"{self.verdict}: {self.claim}: {format_interval(self.lead)}{p}{corpora}{reason}{left_out}{exceptions}"
 
 
 class Lead(NamedTuple):
@@ -108,16 +110,22 @@ class ClaimTable:
         return [column for column, metric in self.metrics.items() if metric.is_score]
 
     def check(self, claims: Sequence[str]) -> list[ClaimResult]:
-        """Check every claim. Cells that were not run are skipped."""
+        """Check every claim. Cells that were not run, or lack seeds, are skipped."""
         parsed = [Claim.parse(claim) for claim in claims]
         tests = [list(self._test_claim(claim)) for claim in parsed]
         conclusive = [test for row_tests in tests for test in row_tests if test.is_conclusive]
         corrected = holm([test.lead.test(test.claim) for test in conclusive if test.lead is not None])
         p_values = {id(test): p for test, p in zip(conclusive, corrected, strict=True)}
+        results = [[test.conclude(p_values.get(id(test))) for test in row_tests] for row_tests in tests]
         return [
-            _join_results(claim, [test.conclude(p_values.get(id(test))) for test in row_tests])
-            for claim, row_tests in zip(parsed, tests, strict=True)
+            replace(_join_results(claim, of_claim), left_out=self._left_out(claim))
+            for claim, of_claim in zip(parsed, results, strict=True)
         ]
+
+    def _left_out(self, claim: Claim) -> tuple[str, ...]:
+        """Return the columns that the claim is about and in which one of its cells lacks seeds."""
+        keys = [key for pair in claim.cell_pairs(self.rows, self.columns) for key in pair]
+        return tuple(dict.fromkeys(key.column for key in keys if self._entry(key).is_partial))
 
     def _test_claim(self, claim: Claim) -> Iterator[RowTest]:
         by_rows: dict[tuple[str, str], list[tuple[CellKey, CellKey]]] = {}
@@ -135,8 +143,12 @@ class ClaimTable:
         return [(CellKey(left.row, part), CellKey(right.row, part)) for part in self.averages[left.column]]
 
     def _has_numbers(self, left: CellKey, right: CellKey) -> bool:
-        entries = [self.entries.get(key.row, {}).get(key.column, TableEntry()) for key in (left, right)]
-        return entries[0].mean is not None and len(entries[0].values) == len(entries[1].values)
+        entries = [self._entry(key) for key in (left, right)]
+        is_partial = any(entry.is_partial for entry in entries)
+        return entries[0].mean is not None and len(entries[0].values) == len(entries[1].values) and not is_partial
+
+    def _entry(self, key: CellKey) -> TableEntry:
+        return self.entries.get(key.row, {}).get(key.column, TableEntry())
 
     def _test_rows(self, claim: Claim, pairs: Sequence[tuple[CellKey, CellKey]]) -> RowTest:
         by_corpus: dict[str, list[PairedRuns]] = {}

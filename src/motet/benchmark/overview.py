@@ -41,7 +41,7 @@ class RankTable:
         if len(values) < MIN_SEEDS:
             return None
         half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-        return float(values.mean() - half), float(values.mean() + half)
+        return max(1.0, float(values.mean() - half)), min(float(len(self.ranks)), float(values.mean() + half))
 
 
 def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[MeasuredSetting]) -> list[RankTable]:
@@ -78,7 +78,7 @@ def render_overview(tables: Sequence[RankTable]) -> str:
                 f"fewer than {MIN_SEEDS} seeds, so these ranks are about the trained models, not about the methods"
             )
         else:
-            verdict = f"best or not significantly worse in all of them: {', '.join(best) or 'no method'}"
+            verdict = f"best or not significantly worse in all of them: {'; '.join(best) or 'no method'}"
         sentences.append(f"- **{table.kind}** ({names}): {verdict}.")
     legend = (
         "1 is the best rank. In brackets: 95 % intervals over seeds, on these corpora. Which methods are the best is taken "
@@ -126,6 +126,7 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
         axes.set_ylim(len(methods) - 0.5, -0.5)
         axes.set_title(table.kind, fontsize=9)
         axes.set_xlabel("mean rank", fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
         axes.grid(alpha=0.3)
     save_figure(figure, path)
 
@@ -135,15 +136,18 @@ def _draw_points(settings: Sequence[MeasuredSetting], name: str, x_label: str, p
     columns = min(4, count)
     figure, panels = new_figure(columns, -(-count // columns), width=3.6, height=3.2)
     for axes, setting in zip(panels, settings, strict=False):
-        for method, numbers in setting.methods.items():
+        for i, (method, numbers) in enumerate(setting.methods.items()):
             point = _point(numbers, name)
             if point is not None:
-                axes.plot(*point, "o", markersize=4)
-                axes.annotate(method, point, fontsize=6, xytext=(3, 2), textcoords="offset points")
+                marker = "os^Dv"[i // 10 % 5]  # matplotlib has ten colors
+                axes.plot(*point, marker, color=f"C{i % 10}", markersize=5, label=method)
         axes.set_title(setting.name, fontsize=8)
         axes.set_xlabel(x_label if name == "cost" else setting.score, fontsize=8)
         axes.set_ylabel(setting.score if name == "cost" else "worst tenth", fontsize=8)
+        axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
     for axes in panels[count:]:
         axes.axis("off")
+    handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles, loc="outside right center", fontsize=7, frameon=False)
     save_figure(figure, path)
