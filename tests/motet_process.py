@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ _FORKSERVER.set_forkserver_preload(PRELOADED)
 
 
 class MotetProcess:
-    """A `motet` command that runs in the background, with the interface of `subprocess.Popen`."""
+    """A `motet` command that runs in the background, with the interface of `subprocess.Popen`.
+
+    The process calls `prepare`, a function of a module, before the command.
+    """
 
     def __init__(
         self,
@@ -36,12 +39,13 @@ class MotetProcess:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         errors_to_output: bool = False,
+        prepare: Callable[[], None] | None = None,
     ):
         self._folder = tempfile.TemporaryDirectory()
         self._out = Path(self._folder.name) / "out"
         self._err = self._out if errors_to_output else Path(self._folder.name) / "err"
         options = (arguments, str(folder or Path.cwd()), {**os.environ, **(environment or {})}, self._out, self._err)
-        self._process: Any = _FORKSERVER.Process(target=_run_motet, args=options)
+        self._process: Any = _FORKSERVER.Process(target=_run_motet, args=(prepare, *options))
         self._process.start()
         self.pid: int = self._process.pid
 
@@ -63,6 +67,10 @@ class MotetProcess:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and return what the process printed: its output and its errors."""
         self.wait(timeout)
+        return self.read_output()
+
+    def read_output(self) -> tuple[str, str]:
+        """Return what the process has printed so far: its output and its errors."""
         return tuple(path.read_text() if path.exists() else "" for path in (self._out, self._err))  # type: ignore[return-value]
 
     def kill(self) -> None:
@@ -73,7 +81,14 @@ class MotetProcess:
             os.kill(self.pid, number)
 
 
-def _run_motet(arguments: tuple[str, ...], folder: str, environment: dict[str, str], out: Path, err: Path) -> None:
+def _run_motet(
+    prepare: Callable[[], None] | None,
+    arguments: tuple[str, ...],
+    folder: str,
+    environment: dict[str, str],
+    out: Path,
+    err: Path,
+) -> None:
     for path, descriptor in ((out, 1), (err, 2)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, descriptor)
@@ -82,6 +97,8 @@ def _run_motet(arguments: tuple[str, ...], folder: str, environment: dict[str, s
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    if prepare is not None:
+        prepare()
     sys.argv = ["motet", *arguments]
     from motet.cli import main
 
