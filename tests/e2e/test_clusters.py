@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,9 @@ from motet.wire import serialize
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
 
 
+NOISE = {"type": "distributed", "clip": 1.0, "noise": 0.1, "seeded": True}  # masks do not change the model
+
+
 def run_with_mpi(folder: Path, *settings: str) -> None:
     mpirun = Path(sys.executable).parent / "mpirun"
     if not mpirun.exists():
@@ -41,28 +45,19 @@ def run_with_mpi(folder: Path, *settings: str) -> None:
     assert process.returncode == 0, process.stderr
 
 
-def assert_same_model_in_one_process(folder: Path, local: Path, *settings: str) -> None:
-    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), local)
-    model, expected = (load_file(path / "model" / "model.safetensors") for path in (folder, local))
-    assert all(model[name].equal(expected[name]) for name in expected)
-
-
-def test_mpi_gives_the_same_weights_and_client_states_stay_with_the_ranks(tmp_path: Path) -> None:
-    folder, settings = tmp_path / "mpi", [*SETTINGS, "baselines.alone.algorithm=isolated"]
+def test_mpi_gives_the_same_weights_also_under_masks_and_client_states_stay_with_the_ranks(tmp_path: Path) -> None:
+    masked = json.dumps({"rounds": 1, "secure": {"type": "secagg"}, "privacy": NOISE})
+    settings = [*SETTINGS, "baselines.alone.algorithm=isolated", f"baselines.masked={masked}"]
+    folder, local = tmp_path / "mpi", tmp_path / "local"
     run_with_mpi(folder, *settings)
-    assert_same_model_in_one_process(folder, tmp_path / "local", *settings)
+    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), local)
+    for run in (".", "baselines/masked"):
+        model, expected = (load_file(path / run / "model" / "model.safetensors") for path in (folder, local))
+        assert all(model[name].equal(expected[name]) for name in expected)
     states = folder / "baselines" / "alone" / "checkpoint" / "clients"
     files = list(states.glob("rank-*/*/*@isolated@client-*"))
     assert {path.parts[-3] for path in files} == {"rank-1", "rank-2"}
     assert {path.name.rpartition("@")[2] for path in files} == {f"client-{k}" for k in range(4)}
-
-
-def test_secure_sums_with_noise_give_the_same_bits_over_mpi(tmp_path: Path) -> None:
-    """Masks differ in each run and do not change the model; the noise is seeded."""
-    noise = ["privacy.type=distributed", "privacy.clip=1.0", "privacy.noise=0.1", "privacy.seeded=true"]
-    settings = [*SETTINGS, "rounds=1", "secure.type=secagg", *noise]
-    run_with_mpi(tmp_path / "mpi", *settings)
-    assert_same_model_in_one_process(tmp_path / "mpi", tmp_path / "local", *settings)
 
 
 def test_a_device_map_in_the_format_of_fednlp_assigns_gpus_to_ranks(tmp_path: Path) -> None:
