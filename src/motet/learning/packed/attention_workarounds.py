@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import masking_utils as _masking
 
-masking_utils: Any = _masking
+from motet.learning.lean_transformers import import_masking_utils
+
+masking_utils = import_masking_utils()
 cuda: Any = torch.backends.cuda
 
 

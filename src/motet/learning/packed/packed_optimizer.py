@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 _NUMBERS = count(1)
 
 
 class PackedOptimizer:
     """An element-wise optimizer on vectors [clients, size], which are views of the model's buffers.
+
+    It calls torch's optimizers as functions: `torch.optim.Optimizer` would import torch's compiler in every process.
 
     It applies no weight decay: that acts on matrices only, and here a client's whole model is one vector. `number` is
     unique, so that a CUDA graph is never replayed with the state of a dropped optimizer.
@@ -22,35 +25,52 @@ class PackedOptimizer:
     def __init__(self, params: Tensor, grads: Tensor, state: Mapping[str, Tensor], kind: str, momentum: float) -> None:
         self.number = next(_NUMBERS)
         self.state = dict(state)  # by torch's names
-        self.vectors = [nn.Parameter(row) for row in params]
-        for vector, grad in zip(self.vectors, grads, strict=True):
-            vector.grad = grad
-        on_device = params.device.type != "cpu"
+        self.kind, self.momentum = kind, momentum
+        self.params, self.grads = params.detach(), grads
+        self.on_device = params.device.type != "cpu"
+        self.steps = torch.zeros(len(params), device=params.device)
         # On a device every learning rate is a view of one tensor, so that a captured step can read new rates.
-        self.learning_rates = torch.zeros(len(self.vectors), device=params.device) if on_device else None
-        groups: list[dict[str, Any]] = [{"params": [vector]} for vector in self.vectors]
-        if kind == "adamw":
-            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-                groups, weight_decay=0.0, fused=True, capturable=on_device
-            )
-        else:
-            self.optimizer = torch.optim.SGD(groups, momentum=momentum, fused=True)
-        self.groups = self.optimizer.param_groups
-        self.steps = torch.zeros(len(self.vectors), device=params.device)
-        for i, vector in enumerate(self.vectors):
-            vector_state = self.optimizer.state[vector]
-            vector_state.update({name: rows[i] for name, rows in self.state.items()})
-            if kind == "adamw":
-                vector_state["step"] = self.steps[i]
-            if self.learning_rates is not None:
-                self.groups[i]["lr"] = self.learning_rates[i]
+        self.learning_rates = torch.zeros(len(params), device=params.device) if self.on_device else None
 
+    @torch.no_grad()
     def step(self, learning_rates: Sequence[float] | Tensor, clients: int) -> None:
         """Update the first clients."""
         if self.learning_rates is not None:
             self.learning_rates[:clients].copy_(torch.as_tensor(learning_rates))
-        else:
-            for group, rate in zip(self.groups, learning_rates, strict=False):
-                group["lr"] = float(rate)
-        self.optimizer.param_groups = self.groups[:clients]
-        self.optimizer.step()
+        for i in range(clients):
+            rate = float(learning_rates[i]) if self.learning_rates is None else self.learning_rates[i]
+            update = self._apply_adamw if self.kind == "adamw" else self._apply_sgd
+            update(i, rate)
+
+    def _apply_adamw(self, i: int, rate: float | Tensor) -> None:
+        adamw(
+            [self.params[i]],
+            [self.grads[i]],
+            [self.state["exp_avg"][i]],
+            [self.state["exp_avg_sq"][i]],
+            [],
+            [self.steps[i]],
+            fused=True,
+            capturable=self.on_device,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+
+    def _apply_sgd(self, i: int, rate: float | Tensor) -> None:
+        sgd(
+            [self.params[i]],
+            [self.grads[i]],
+            [self.state["momentum_buffer"][i] if self.state else None],
+            fused=True,
+            weight_decay=0.0,
+            momentum=self.momentum,
+            lr=rate,  # type: ignore[arg-type] # a tensor on a device, as in torch.optim.SGD
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
