@@ -78,13 +78,22 @@ def test_imports_are_recorded_and_the_loaders_are_restored(tmp_path: Path, monke
     assert [loader.exec_module for loader in profiler_module._LOADERS] == before
 
 
-def test_more_spans_than_a_trace_holds_still_count(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler_module, "MAX_SPANS", 2)
-    with activate(Profiler()) as profile:
+def test_more_spans_than_a_trace_holds_still_count(clock: list[float]) -> None:
+    with activate(Profiler(max_spans=2)) as profile:
         for _ in range(5):
             with span("read", "data"):
                 clock[0] += 1
     assert (len(profile.spans), profile.dropped, profile.breakdown()["data"]) == (2, 3, 5.0)
+
+
+def test_waits_of_many_jobs_take_no_more_memory(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler_module, "MAX_WAITS", 3)
+    with activate(Profiler(max_spans=0)) as profile, span("round 1", "training", round=1):
+        for seconds in (5, 1, 1, 1, 1):
+            with span(WAIT, ""):
+                clock[0] += seconds
+    assert (len(profile.spans), len(profile._waits)) == (0, 3)
+    assert (profile.rounds[0].clients, profile.first_step_seconds) == (9.0, 4.0)
 
 
 def test_a_process_starts_before_now() -> None:

@@ -23,11 +23,12 @@ CATEGORIES = ("import", "data", "model", "first step", "training", "evaluation",
 ROUND, AFTER_ROUND = "round", "after_round"  # details of a span that is a round, or belongs to the last one
 WAIT = "wait for jobs"  # the name of spans in which the driver waits for the executor
 MAX_SPANS = 100_000  # more are counted, but not kept
+MAX_WAITS = 1000  # from which the usual time of a job is computed
 SHORTEST_IMPORT = 0.001  # seconds; shorter imports count as part of the module that imports them
 _LOADERS = (importlib.machinery.SourceFileLoader, importlib.machinery.ExtensionFileLoader)
 
 
-@dataclass
+@dataclass(slots=True)
 class Span:
     """A part of the time, in seconds since the start. `own_seconds` leaves out the spans inside."""
 
@@ -56,14 +57,18 @@ class RoundTimes:
 
 
 class Profiler:
-    """Records the spans of the thread that creates it, from `started_at` (of `time.perf_counter`) on."""
+    """Records the spans of the thread that creates it, from `started_at` (of `time.perf_counter`) on.
 
-    def __init__(self, started_at: float | None = None) -> None:
+    At most `max_spans` are kept. All of them count for the breakdown and the times of rounds.
+    """
+
+    def __init__(self, started_at: float | None = None, max_spans: int = MAX_SPANS) -> None:
+        self.max_spans = max_spans
         self.started_at = time.perf_counter() if started_at is None else started_at
         self.spans: list[Span] = []
         self.rounds: list[RoundTimes] = []
         self.dropped = 0
-        self._waits: list[float] = []  # seconds of each wait for training jobs
+        self._waits: list[float] = []  # seconds of the first waits for training jobs
         self._thread = threading.get_ident()
         self._open: list[Span] = []
         self._totals: dict[str, float] = defaultdict(float)
@@ -108,7 +113,7 @@ class Profiler:
         if self._open:
             self._open[-1].own_seconds -= span.seconds
         self._add_to_round(span)
-        if is_kept and len(self.spans) < MAX_SPANS:
+        if is_kept and len(self.spans) < self.max_spans:
             self.spans.append(span)
         else:
             self.dropped += is_kept
@@ -119,7 +124,7 @@ class Profiler:
             return
         times = self.rounds[-1]
         if span.name == WAIT and span.category == "training":
-            self._waits.append(span.seconds)
+            self._waits += [span.seconds] if len(self._waits) < MAX_WAITS else []
             times.clients += span.seconds
         elif ROUND in span.details:
             times.server = span.seconds - times.clients
