@@ -60,7 +60,7 @@ def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType
 
     text = pages.recipe_keys()
     assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
-    assert all(f"`cohort.{f.name}`" in text for f in dataclasses.fields(CohortConfig))
+    assert all(f"`cohort.{f.name}" in text for f in dataclasses.fields(CohortConfig))
     assert (
         "`cohort.size`{ #cohort.size } | integer ≥ 1 | `null` | null: all clients<br>Example: `cohort.size=10` |"
         in text

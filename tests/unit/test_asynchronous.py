@@ -128,17 +128,30 @@ def test_with_equal_clients_and_a_buffer_of_all_it_is_fedavg_with_uniform_weight
     torch.testing.assert_close(runs[0].state.params.flat, runs[1].state.params.flat)
 
 
+def test_over_selection_continues_with_the_fastest_clients(federation: Federation) -> None:
+    work = (9.0, 5.0, 2.0, 1.0)
+    run = start_run(
+        federation, fedavg(SOLVER), 2, wait_policy=WaitPolicy(quorum=0.5, eager=True),
+        network=Network(down=(1e9,), up=(1e9,), latency=(0.0,), work=work),
+    )  # fmt: skip
+    for seconds in (2.0, 4.0):
+        run.run_rounds(until=run.rounds + 1)
+        assert run.engine.mailbox.replied == set(list(federation.clients)[2:])
+        assert run.engine.network is not None
+        assert run.engine.network.seconds == pytest.approx(seconds, abs=1e-3)
+
+
 def test_idle_clients_are_sampled_uniformly_without_those_that_are_busy() -> None:
     clients = tuple("abcdef")
     counts = dict.fromkeys(clients, 0)
     for round in range(300):
-        sample = sample_idle_clients(2, clients, {"a", "d"}, round, Seed(1))
+        sample = sample_idle_clients(clients, 2, round, Seed(1), {"a", "d"})
         assert len(set(sample)) == 2
         for client in sample:
             counts[client] += 1
     assert counts["a"] == counts["d"] == 0
     assert all(110 < counts[client] < 190 for client in "bcef")
-    assert sample_idle_clients(9, clients, {"a"}, 0, Seed(1)) == tuple("bcdef")
+    assert sample_idle_clients(clients, 9, 0, Seed(1), {"a"}) == tuple("bcdef")
 
 
 def test_a_spread_makes_devices_and_links_log_normal() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.runs import make_plan, run_rounds
+from tests.runs import make_plan, run_rounds, start_run
 
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
@@ -66,6 +66,9 @@ def test_an_exchange_takes_as_long_as_its_slowest_client() -> None:
     megabits_down, megabits_up = (8 * measure_size(message).wire / 1e6 for message in (requests[0], replies[0]))
     slowest = 0.5 + megabits_down / 8 + 10 + 0.5 + megabits_up / 4
     assert emulated.seconds == pytest.approx(slowest, abs=1e-3)
+    emulated.send(Request(-1, "a", 1, "evaluate.report_metrics", None))
+    emulated.receive(1.0)
+    assert emulated.seconds == pytest.approx(slowest, abs=1e-3)  # an evaluation takes no time
     emulated.send(Request(7, "b", 1, "p.m", None))
     assert emulated.seconds == pytest.approx(slowest, abs=1e-3)  # sent when the last reply had arrived
     emulated.receive(1.0)
@@ -76,6 +79,16 @@ def test_the_clock_does_not_change_the_result_of_a_run(federation: Federation) -
     plain = run_rounds(federation, fedavg(SOLVER))
     timed = run_rounds(federation, fedavg(SOLVER), network=Network())
     assert serialize(plain.state) == serialize(timed.state)
+
+
+def test_a_run_ends_with_the_round_that_passes_the_limit_of_the_clock(federation: Federation) -> None:
+    running = start_run(federation, fedavg(SOLVER), 9, network=Network(work=(2.0,), max_seconds=5.0))
+    running.run_rounds()
+    assert (running.rounds, running.is_finished) == (3, True)
+    assert "network.max_seconds is 5" in running.engine.stop_reason
+    assert running.storage.metrics.has_global_scores(3)
+    with pytest.raises(ConfigError, match="above 0"):
+        Network(max_seconds=0.0)
 
 
 def test_less_traffic_takes_less_time(federation: Federation) -> None:

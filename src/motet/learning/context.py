@@ -116,6 +116,11 @@ class Context:
     read_state: Callable[[str], Any] = lambda program: None
     shuffle_seed: Seed | None = None
     kept_optimizers: KeptOptimizers | None = None
+    on_fit: Callable[[Context, FitResult], None] | None = None
+
+    def observe_fits(self, on_fit: Callable[[Context, FitResult], None]) -> Context:
+        """Return a context that calls a function with the result of each training."""
+        return replace(self, on_fit=on_fit)
 
     def keep_optimizers(self, kept: KeptOptimizers) -> Context:
         """Return a context in which trainings with `solver.keep_state` continue with these optimizers."""
@@ -194,6 +199,8 @@ class Context:
         result: FitResult = yield from self._submit(kept.continue_job(job, key) if kept else job)
         if kept:
             kept.save(key, result.optimizer_state)
+        if self.on_fit is not None:
+            self.on_fit(self, result)
         return result
 
     def _add_reference(self, examples: Examples) -> Generator[Job, Any, Examples]:

@@ -11,12 +11,13 @@ from motet.transport.requests import Reply, Request
 
 class AsyncTransport:
     """Lets at most `concurrency` requests be under way on the virtual clock. The others wait until a reply arrives.
+    Without a limit, it is the order of the replies that counts: a server that continues with a quorum has the fastest.
 
     What a client computes does not depend on when it starts. So all requests run together, and only then each gets its
     time. Requests of an evaluation, whose IDs are negative, take no time.
     """
 
-    def __init__(self, emulated: EmulatedTransport, concurrency: int) -> None:
+    def __init__(self, emulated: EmulatedTransport, concurrency: int | None = None) -> None:
         self.emulated, self.concurrency = emulated, concurrency
         self.waiting: deque[Request] = deque()  # sent, but not under way yet
         self.replies: dict[int, Reply] = {}  # computed, but not under way yet
@@ -48,7 +49,7 @@ class AsyncTransport:
 
     def _start_waiting(self) -> None:
         """Start requests while there is room. A request starts now: when the last reply has arrived."""
-        while self.waiting and len(self.under_way) < self.concurrency:
+        while self.waiting and (self.concurrency is None or len(self.under_way) < self.concurrency):
             request = self.waiting.popleft()
             self.emulated.start(request, self.emulated.seconds)
             reply = self.replies.pop(request.id)

@@ -76,6 +76,7 @@ class Network:
     device_spread: float = 0.0  # standard deviation of the logarithm of the clients' speeds
     link_spread: float = 0.0  # the same for their rates; traces stay as they are
     traces: tuple[str, ...] = ()  # CSV files with rates that change over time
+    max_seconds: float | None = None  # the run ends with the round in which the virtual clock passes this; None: never
 
     def __post_init__(self) -> None:
         for name in ("down", "up"):
@@ -85,6 +86,8 @@ class Network:
         for name in ("example_seconds", "device_spread", "link_spread"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"network.{name} is {getattr(self, name)}; expected a number of at least 0.")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"network.max_seconds is {self.max_seconds}; expected virtual seconds, above 0.")
         for name in ("latency", "work"):
             times = getattr(self, name)
             if not times or any(not seconds >= 0 for seconds in times):

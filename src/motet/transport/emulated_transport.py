@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from motet.core.program import ClientList
 from motet.core.rng import Seed
@@ -42,13 +43,15 @@ class EmulatedTransport:
         self.last_send = self.last_receive = seconds
 
     def send(self, request: Request) -> None:
-        self.last_send = self.seconds  # the server sends after it has received every reply it waited for
-        self.start(request, self.last_send)
+        if request.id >= 0:  # an evaluation takes no time
+            self.last_send = self.seconds  # the server sends after it has received every reply it waited for
+            self.start(request, self.last_send)
         self.transport.send(request)
 
     def start(self, request: Request, now: float) -> None:
         """Let a request leave the server."""
         profile = self._profile(request.client)
+        request = replace(request, last_checkpointed=0)  # the clock must not depend on when checkpoints are written
         arrival = profile.down.finish_time(now + profile.latency, measure_size(request).wire)
         self.sent_at[request.id] = (now, arrival)
 

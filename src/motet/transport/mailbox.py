@@ -56,6 +56,7 @@ class Mailbox:
     id_sign: int = 1  # -1 for a sibling, so that two mailboxes on one transport never use the same request ID
     pending: dict[int, PendingRequest] = field(default_factory=dict)  # late requests by ID
     late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
+    replied: set[ClientId] = field(default_factory=set)  # clients whose replies count in this round
 
     def create_sibling(self) -> Mailbox:
         """Return a second mailbox on the same transport, with its own traffic.
@@ -73,7 +74,7 @@ class Mailbox:
 
     def start_round(self, round: int) -> None:
         """Send the requests that follow as part of a round."""
-        self.round = round
+        self.round, self.replied = round, set()
 
     def finish_round(self, network_seconds: float) -> Traffic:
         """Set the time on an emulated network, and return a copy of the traffic so far."""
@@ -202,6 +203,7 @@ class Mailbox:
         if error is None:
             try:
                 state.collect(reply.client, self._decode(reply.value), staleness_weight)
+                self.replied.add(reply.client)
                 return
             except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
                 self.rejected[reply.client] += 1

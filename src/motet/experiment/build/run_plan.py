@@ -92,6 +92,7 @@ class RunPlan:
             )
         self._check_dev_set()
         self._check_buffer()
+        self._check_sampler()
         robust, secure = self.components.robust, self.components.secure
         if robust is not None:
             robust.count_attackers(self.cohort_size)
@@ -125,6 +126,26 @@ class RunPlan:
             )
         if components.secure or components.privacy or components.robust:
             raise ConfigError("an asynchronous run adds replies of several rounds; remove secure, privacy and robust.")
+
+    def _check_sampler(self) -> None:
+        """Reject cohorts by utility and speed where the server cannot know the utility or the speed."""
+        if self.cohort.sampler != "oort":
+            return
+        if self.components.secure or self.components.privacy:
+            raise ConfigError(
+                "cohort.sampler=oort reads the training loss of every client, which secure sums and noise hide; set "
+                "cohort.sampler=seeded, or remove secure and privacy."
+            )
+        if not isinstance(self.federation, Federation):
+            raise ConfigError(
+                "cohort.sampler=oort reads the training loss of every client, which remote clients and custom trainers do "
+                "not send; set cohort.sampler=seeded."
+            )
+        if self.network is None and self.wait_policy.buffer is None:
+            raise ConfigError(
+                "cohort.sampler=oort chooses clients by their speed, but this simulation has no clock; add a section "
+                "network, e.g. network.example_seconds=0.5 network.device_spread=0.7."
+            )
 
     def _check_dev_set(self) -> None:
         """Reject settings that need a development set if there is none, and keeping the best of personal models."""

@@ -101,6 +101,11 @@ def replay_client(folder: Path, round: int, client: ClientId) -> Iterator[str]:
     with enter_start_folder(folder):
         federation = TracingFederation(build_federation(config))
         plan = build_plan(config, federation, build_components(config))
+    if config.cohort.sampler == "oort":
+        raise ConfigError(
+            "the cohorts of cohort.sampler=oort follow from all earlier rounds, so a single round cannot be repeated; "
+            "expected a run with cohort.sampler=seeded or round."
+        )
     cohort = sample_cohort(config.cohort, federation.clients, round - 1, federation.seed)
     if client not in cohort:
         raise ConfigError(

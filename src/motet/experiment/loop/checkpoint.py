@@ -9,6 +9,7 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
+from motet.experiment.loop.oort import OortState
 from motet.transport.client_state import StateKey
 from motet.transport.private_files import create_private_folder, write_pieces_atomically
 from motet.transport.traffic import Traffic
@@ -29,6 +30,7 @@ class RunProgress:
     traffic: Traffic
     noisy_sums: int  # sums under differential privacy
     sums_by_client: dict[ClientId, int]
+    oort: OortState | None = None  # what cohorts by utility and speed are sampled from
 
 
 @message

@@ -13,7 +13,7 @@ from motet.experiment.recipe.run_config import CohortConfig
 
 
 def sample_idle_clients(
-    size: int, clients: ClientList, busy: Collection[ClientId], round: int, seed: Seed
+    clients: ClientList, size: int, round: int, seed: Seed, busy: Collection[ClientId]
 ) -> tuple[ClientId, ...]:
     """Sample uniformly from the clients that are not busy, as many as there are up to `size`."""
     count = min(len(clients), size + len(busy))

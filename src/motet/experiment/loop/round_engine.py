@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,13 @@ from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort, sample_idle_clients
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
+from motet.experiment.loop.oort import (
+    Observation,
+    OortState,
+    UtilityRecorder,
+    learn_from_round,
+    sample_by_utility,
+)
 from motet.report.profiler import span
 from motet.transport.async_network import AsyncTransport
 from motet.transport.client_runtime import ClientRuntime, Tamper
@@ -67,9 +74,11 @@ class RoundEngine:
     ) -> None:
         components = plan.components
         self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
+        self.utilities = make_recorder(plan, is_remote)
+        make_context = self.utilities.observe(plan.federation.context) if self.utilities else plan.federation.context
         self.runtime = ClientRuntime(
             components.client_programs,
-            keep_optimizers(plan.federation.context, client_states, plan.algorithm, plan.rounds),
+            keep_optimizers(make_context, client_states, plan.algorithm, plan.rounds),
             executor,
             client_states,
             components.channel,
@@ -81,13 +90,14 @@ class RoundEngine:
         self.network = emulate_network(plan, self.transport, is_remote)
         self.concurrency = None if plan.wait_policy.buffer is None else plan.cohort_size
         transport: Transport = self.network or self.transport
-        if self.network is not None and self.concurrency is not None:
+        if self.network is not None and (self.concurrency is not None or plan.wait_policy.eager):
             transport = AsyncTransport(self.network, self.concurrency)
         self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
         self.evaluation_mailbox = self.mailbox.create_sibling()  # evaluation does not count as the algorithm's traffic
         self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
         self.training_seconds, self.trained_examples = 0.0, 0
-        self.progress = self._progress_after(0, plan.initial_state, Traffic())
+        oort = OortState.initial(plan.cohort.oort) if self.utilities else None
+        self.progress = replace(self._progress_after(0, plan.initial_state, Traffic()), oort=oort)
 
     @property
     def examples_per_second(self) -> float:
@@ -96,10 +106,18 @@ class RoundEngine:
     @property
     def is_finished(self) -> bool:
         """True if no round follows."""
-        return self.progress.rounds == self.plan.rounds or self.is_over_budget
+        return self.progress.rounds == self.plan.rounds or bool(self.stop_reason)
 
     @property
-    def is_over_budget(self) -> bool:
+    def stop_reason(self) -> str:
+        """Why no round follows, although the run has more of them; empty if one does."""
+        limit, seconds = self.network and self.network.network.max_seconds, self.progress.traffic.network_seconds
+        if limit is not None and seconds >= limit:
+            return f"the virtual clock is at {seconds:,.0f} s, and network.max_seconds is {limit:g}"
+        return "the next would spend more than privacy.budget allows" if self._is_over_budget else ""
+
+    @property
+    def _is_over_budget(self) -> bool:
         """True if another round would spend more privacy than the budget allows."""
         budget = None if self.accountant is None else self.accountant.mechanism.budget
         if self.accountant is None or budget is None:
@@ -109,16 +127,23 @@ class RoundEngine:
     def sample_next_cohort(self) -> tuple[ClientId, ...]:
         federation = self.plan.federation
         with span("sample the cohort", ""):
-            if self.concurrency is not None:
-                return self._sample_idle_clients(self.concurrency)
-            return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
+            if self.progress.oort is None and self.concurrency is None:
+                return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
+            busy = set[ClientId]() if self.concurrency is None else self.mailbox.busy_clients
+            who = (federation.clients, self._idle_places(busy), self.progress.rounds, federation.seed, busy)
+            if self.progress.oort is None:
+                return sample_idle_clients(*who)
+            return sample_by_utility(self.plan.cohort.oort, self.progress.oort, *who)
 
-    def _sample_idle_clients(self, concurrency: int) -> tuple[ClientId, ...]:
-        """Sample clients for an asynchronous round: as many as reply before it ends, and as can start at once."""
+    def _idle_places(self, busy: Collection[ClientId]) -> int:
+        """Return how many clients start in the next round.
+
+        In an asynchronous one, as many as reply before it ends, and as can start at once.
+        """
+        if self.concurrency is None:
+            return self.plan.cohort_size
         queued = (self.plan.wait_policy.buffer or 1) - 1 if self.network is not None else 0
-        busy, federation = self.mailbox.busy_clients, self.plan.federation
-        size = concurrency + queued - len(busy)
-        return sample_idle_clients(size, federation.clients, busy, self.progress.rounds, federation.seed)
+        return self.concurrency + queued - len(busy)
 
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
         """Run the next round with a cohort; without one, sample it."""
@@ -151,9 +176,23 @@ class RoundEngine:
             raise ConfigError(f"{plan.algorithm.name}: round returned no state; end it with: return the next state.")
         self.client_states.commit_round()
         traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
-        self.progress = self._progress_after(index + 1, state, traffic)
+        oort = self._learn_utilities(cohort)
+        self.progress = replace(self._progress_after(index + 1, state, traffic), oort=oort)
         self.training_seconds += time.monotonic() - start
         self.trained_examples += self.executor.examples_processed - examples_before
+
+    def _learn_utilities(self, cohort: tuple[ClientId, ...]) -> OortState | None:
+        """Return what is known about the clients after a round. None if cohorts do not depend on it."""
+        recorder, network, before = self.utilities, self.network, self.progress
+        if recorder is None or network is None or before.oort is None:
+            return None
+        seen = {c: Observation(recorder.take(c), network.durations[c]) for c in self.mailbox.replied}
+        if self.concurrency is None:
+            elapsed = network.seconds - before.traffic.network_seconds
+            seen |= {client: Observation(0.0, elapsed) for client in cohort if client not in seen}
+        return learn_from_round(
+            self.plan.cohort.oort, before.oort, self.plan.federation.clients, before.rounds + 1, seen
+        )
 
     def run_evaluation(self, script: Script[T]) -> T:
         """Run a script of the evaluation, outside the rounds and their traffic."""
@@ -221,6 +260,18 @@ def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> Emu
     if not isinstance(federation, Federation):
         return EmulatedTransport(transport, network, federation.clients)
     return EmulatedTransport(transport, network, federation.clients, lambda client: federation.participant(client).size)
+
+
+def make_recorder(plan: RunPlan, is_remote: bool) -> UtilityRecorder | None:
+    """Return the recorder of the utilities that cohorts are sampled by; None if they are sampled uniformly."""
+    if plan.cohort.sampler != "oort":
+        return None
+    if is_remote:
+        raise ConfigError(
+            "cohort.sampler=oort reads the training loss of every client, which clients in other processes do not send; use "
+            "transport.type=in_process, or cohort.sampler=seeded."
+        )
+    return UtilityRecorder(plan.algorithm)
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:

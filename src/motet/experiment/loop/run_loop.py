@@ -128,10 +128,8 @@ class FederatedRun:
         if self._is_evaluation_due and not self._is_evaluated:
             self._evaluate_round()  # the run was interrupted while it evaluated this round
         while self.rounds < (self.plan.rounds if until is None else until):
-            if self.engine.is_over_budget:
-                self.callback.on_note(
-                    f"stopping after round {self.rounds}: the next would spend more than privacy.budget allows"
-                )
+            if reason := self.engine.stop_reason:
+                self.callback.on_note(f"stopping after round {self.rounds}: {reason}")
                 break
             if self._stops_early:
                 self.callback.on_note(

@@ -100,17 +100,41 @@ def _parse_chain(settings: Any) -> tuple[ComponentConfig, ...]:
 
 
 @dataclass(frozen=True)
+class OortConfig:
+    """Cohorts by utility and speed (`cohort.sampler=oort`, Lai et al. 2021). The defaults are those of the authors."""
+
+    exploration: float = 0.9  # share of new clients in the first round; it falls by 2 % a round, to 0.2
+    penalty: float = 2.0  # exponent α of the penalty for clients that are slower than the preferred duration
+    pace: float = 0.3  # the preferred duration is this percentile of the durations so far; the pacer raises it by 0.05
+    window: int = 20  # rounds that the pacer compares with as many before
+    max_picks: int | None = None  # clients that took part this often are left out while others suffice; None: never
+
+    def __post_init__(self) -> None:
+        for name in ("exploration", "pace"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"cohort.oort.{name} is {getattr(self, name)}; expected a share between 0 and 1.")
+        if not self.penalty >= 0:
+            raise ConfigError(f"cohort.oort.penalty is {self.penalty}; expected a number of at least 0.")
+        for name in ("window", "max_picks"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(
+                    f"cohort.oort.{name} is {getattr(self, name)}; expected a number of rounds, at least 1."
+                )
+
+
+@dataclass(frozen=True)
 class CohortConfig:
     """How many clients take part in a round, and how they are sampled."""
 
     size: int | None = None  # None: all clients
-    sampler: str = "round"  # round: seeded with the round's number, as in FedNLP; seeded: depends on the run's seed too
+    sampler: str = "round"  # round: seeded with the round's number, as in FedNLP; seeded: with the run's seed too; oort
+    oort: OortConfig = OortConfig()  # options of the sampler oort: by utility and speed
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ConfigError(f"cohort.size is {self.size}; expected at least one client. Leave it out for all.")
-        if self.sampler not in ("round", "seeded"):
-            raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round' or 'seeded'.")
+        if self.sampler not in ("round", "seeded", "oort"):
+            raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round', 'seeded' or 'oort'.")
 
 
 @dataclass(frozen=True)
@@ -222,6 +246,10 @@ class RunConfig:
         for section in ("robust", "attack"):  # runs that began before these sections existed keep their digest
             if settings[section] == {"type": "none"}:
                 del settings[section]
+        if self.cohort.sampler == "oort":
+            settings["network"] = _to_plain(self.network)  # its clock chooses the cohorts
+        else:
+            del settings["cohort"]["oort"]
         settings["solver"].pop("micro_batch", None)  # saves memory, and changes no result
         if settings["solver"].get("keep_state") is False:  # runs that began before this key keep their digest
             del settings["solver"]["keep_state"]
