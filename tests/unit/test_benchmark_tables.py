@@ -35,6 +35,7 @@ from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.renamed_keys import print_rename_once
+from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
 from motet.transport.traffic import Traffic
 
@@ -74,6 +75,22 @@ def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) 
     assert traffic.entries["FedOpt"]["α=1 MB"].mean == 2.0
     assert traffic.entries["FedOpt"]["α=1 rounds to 0.7"].mean == 2.0
     assert traffic.lower_is_better == ("α=1 MB", "α=1 rounds to 0.7")
+
+
+def test_times_are_those_of_the_virtual_clock(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    for round, accuracy in ((1, 0.5), (2, 0.8), (3, 0.6)):
+        log.add(round, "server", "global", {"accuracy": accuracy}, Traffic(network_seconds=10.0 * round))
+
+    def read(shows: str) -> float | None:
+        return TableMetric(shows).read({"headline": "accuracy"}, tmp_path)
+
+    assert (read("virtual seconds to 0.7"), read("virtual seconds to 0.9")) == (20.0, None)
+    assert read("accuracy after 25 virtual seconds") == pytest.approx(80.0)
+    assert read("accuracy after 5 virtual seconds") is None
+    assert TableMetric("accuracy after 5 virtual seconds").is_score
+    with pytest.raises(ConfigError, match="has no virtual clock"):
+        TableMetric("virtual seconds to 0.7").check(["accuracy"], RunConfig("toy"))
 
 
 def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@
 | `backdoor accuracy` | how often the trigger of an attack works (needs `attack.type=backdoor`); lower is better |
 | `shared accuracy` | the global model on each client's test set, unweighted mean (needs `evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
-| `rounds to 0.84`, `MB to 0.84` | cost until the primary metric first reached the value |
+| `rounds to 0.84`, `MB to 0.84`, `virtual seconds to 0.84` | cost until the primary metric first reached the value |
+| `accuracy after 600 virtual seconds` | the last evaluation before that time on the clock of an emulated network |
 | `seconds` | wall time |
 
 `primary_metric` in place of a metric stands for the primary metric of the task. The old words `own`, `common` and
@@ -48,7 +49,9 @@ from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_stat
 PRIMARY_METRIC = "primary_metric"
 TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
-_REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
+_AFTER_SECONDS = re.compile(r"(\S+) after (\d+\.?\d*) virtual seconds")
+_REACH = re.compile(r"(rounds|MB|virtual seconds) to (\d+\.?\d*|\.\d+)")
+_COST_KEYS = {"rounds to": ("round", 1.0), "MB to": ("bytes", 1e6), "virtual seconds to": ("network_seconds", 1.0)}
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
 CLIENT_KINDS = ("local", "worst", "spread", "shared")  # numbers of the clients' own test sets
@@ -59,8 +62,8 @@ class MetricSpec(NamedTuple):
     """A parsed entry of `shows`.
 
     `kind` says which number it is: "last" (the metric after the last round), one of `_PREFIXES` ("best", "local", …),
-    "after" (the metric after a given round), "rounds to" or "MB to" (a given score), "MB", "MB up", "MB down" or
-    "seconds".
+    "after" (the metric after a given round), "after seconds" (at a given time of an emulated network), "rounds to", "MB
+    to" or "virtual seconds to" (a given score), "MB", "MB up", "MB down" or "seconds".
     """
 
     kind: str
@@ -75,6 +78,8 @@ def parse_metric(text: str) -> MetricSpec:
         return MetricSpec(kind=text)
     if match := _REACH.fullmatch(text):
         return MetricSpec(kind=f"{match[1]} to", threshold=float(match[2]))
+    if match := _AFTER_SECONDS.fullmatch(text):
+        return MetricSpec(kind="after seconds", metric=_update_word(match[1]), threshold=float(match[2]))
     if match := _AFTER.fullmatch(text):
         return MetricSpec(kind="after", metric=_update_word(match[1]), round=int(match[2]))
     prefix, _, metric = text.rpartition(" ")
@@ -82,7 +87,8 @@ def parse_metric(text: str) -> MetricSpec:
     if prefix not in _PREFIXES:
         raise ConfigError(
             f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, spread, shared, best or "
-            "dev-best and a metric, or e.g. 'accuracy after 5', 'rounds to 0.8', 'MB to 0.8', MB, MB up, MB down, seconds."
+            "dev-best and a metric, or e.g. 'accuracy after 5', 'accuracy after 600 virtual seconds', 'rounds to 0.8', "
+            "'MB to 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
         )
     return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
 
@@ -158,7 +164,7 @@ class TableMetric:
         if kind == "seconds":
             return float(summary["seconds"])
         rows = read_metrics(folder).rows
-        if kind in ("rounds to", "MB to"):
+        if kind in _COST_KEYS:
             return _cost_to_reach(rows, summary["headline"], self.spec.threshold, kind)
         score = self._read_score(rows, summary)
         return None if score is None else self.scale * score
@@ -176,7 +182,10 @@ class TableMetric:
             round = self.spec.round if kind == "after" else (summary.get("dev_best") or {"round": -1})["round"]
             return scores_by_round(rows, self.split).get(round, {}).get(metric)
         split = "backdoor" if kind == "backdoor" else self.split
-        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == split and r["name"] == metric]
+        matching = [r for r in rows if r["who"] == "server" and r["split"] == split and r["name"] == metric]
+        if kind == "after seconds":
+            matching = [r for r in matching if r["network_seconds"] <= self.spec.threshold]
+        values = [r["value"] for r in matching]
         if not values:
             return None
         best = min if self.lower_is_better else max
@@ -200,6 +209,8 @@ class TableMetric:
                 f"shows: '{self.shows}': this task has the metrics {', '.join(metric_names)}."
                 f"{did_you_mean(spec.metric, metric_names)}"
             )
+        if spec.kind in ("after seconds", "virtual seconds to") and config.network is None:
+            raise ConfigError(f"shows: '{self.shows}': the run has no virtual clock; add a section network.")
         every = config.evaluation.every
         if spec.kind == "after" and (
             spec.round > config.rounds or (spec.round % every and spec.round != config.rounds)
@@ -243,11 +254,12 @@ class TableMetric:
 
 
 def _cost_to_reach(rows: list[Row], primary_metric: str, threshold: float, kind: str) -> float | None:
-    """Return the rounds or megabytes until the global model first reached the threshold."""
+    """Return the rounds, megabytes or virtual seconds until the global model first reached the threshold."""
+    column, unit = _COST_KEYS[kind]
     for row in rows:
         if (row["who"], row["split"], row["name"]) == ("server", "global", primary_metric) and row[
             "value"
         ] >= threshold:
             # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
-            return float(row["round"]) if kind == "rounds to" else row["bytes"] / 1e6 or None
+            return row[column] / unit or None
     return None
