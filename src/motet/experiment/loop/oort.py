@@ -109,7 +109,7 @@ def score_clients(explored: np.ndarray, pace: float, penalty: float, round: int)
     """Return the utilities by which explored clients are chosen in a round, which counts from 1 (lines 9 to 12)."""
     utility, duration = explored[UTILITY], explored[DURATION]
     low, high = utility.min(), np.quantile(utility, CLIP)
-    scores = np.clip((utility - low) / ((high - low) or 1.0), 0.0, 1.0)
+    scores: np.ndarray = np.clip((utility - low) / ((high - low) or 1.0), 0.0, 1.0)
     scores += np.sqrt(0.1 * np.log(round) / explored[LAST_ROUND])
     preferred = np.quantile(duration, min(1.0, pace))
     is_slow = duration > preferred

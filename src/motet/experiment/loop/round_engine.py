@@ -111,7 +111,8 @@ class RoundEngine:
     @property
     def stop_reason(self) -> str:
         """Why no round follows, although the run has more of them; empty if one does."""
-        limit, seconds = self.network and self.network.network.max_seconds, self.progress.traffic.network_seconds
+        limit = None if self.network is None else self.network.network.max_seconds
+        seconds = self.progress.traffic.network_seconds
         if limit is not None and seconds >= limit:
             return f"the virtual clock is at {seconds:,.0f} s, and network.max_seconds is {limit:g}"
         return "the next would spend more than privacy.budget allows" if self._is_over_budget else ""
