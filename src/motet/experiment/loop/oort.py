@@ -71,7 +71,7 @@ class OortState:
         return OortState(np.zeros((5, 0)), (), config.pace)
 
 
-class UtilityRecorder:
+class LossRecorder:
     """Keeps the utility of each client's last training until its reply has arrived."""
 
     def __init__(self, algorithm: Program) -> None:

@@ -22,9 +22,9 @@ from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort, sample_idle_clients
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
 from motet.experiment.loop.oort import (
+    LossRecorder,
     Observation,
     OortState,
-    UtilityRecorder,
     learn_from_round,
     sample_by_utility,
 )
@@ -263,7 +263,7 @@ def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> Emu
     return EmulatedTransport(transport, network, federation.clients, lambda client: federation.participant(client).size)
 
 
-def make_recorder(plan: RunPlan, is_remote: bool) -> UtilityRecorder | None:
+def make_recorder(plan: RunPlan, is_remote: bool) -> LossRecorder | None:
     """Return the recorder of the utilities that cohorts are sampled by; None if they are sampled uniformly."""
     if plan.cohort.sampler != "oort":
         return None
@@ -272,7 +272,7 @@ def make_recorder(plan: RunPlan, is_remote: bool) -> UtilityRecorder | None:
             "cohort.sampler=oort reads the training loss of every client, which clients in other processes do not send; use "
             "transport.type=in_process, or cohort.sampler=seeded."
         )
-    return UtilityRecorder(plan.algorithm)
+    return LossRecorder(plan.algorithm)
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
