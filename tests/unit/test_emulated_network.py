@@ -86,7 +86,7 @@ def test_a_run_ends_with_the_round_that_passes_the_limit_of_the_clock(federation
     running.run_rounds()
     assert (running.rounds, running.is_finished) == (3, True)
     assert "network.max_seconds is 5" in running.engine.stop_reason
-    assert running.storage.metrics.has_global_scores(3)
+    assert running.storage.metrics.has_scores(3, "global")
     with pytest.raises(ConfigError, match="above 0"):
         Network(max_seconds=0.0)
 
