@@ -147,6 +147,16 @@ def test_a_bilstm_prints_how_to_load_it(motet: Call, tmp_path: Path) -> None:
     assert all(torch.equal(exported[name], written[name]) for name in written)
 
 
+def test_a_run_may_be_evaluated_on_its_development_set_alone(motet: Call, tmp_path: Path) -> None:
+    status, out, _ = motet("run", *TOY, "rounds=1", "evaluation.test=false", "data.dev_share=0.2", "--out", "o")
+    best = json.loads((tmp_path / "o" / "summary.json").read_text())["dev_best"]
+    assert status == 0
+    assert f"{best['dev']['accuracy']:.3f} on dev (round 1)" in out and "nan" not in out
+    assert motet("run", *TOY, "evaluation.test=false", "--out", "p")[2].startswith(
+        "motet: evaluation.test is false, but"
+    )
+
+
 def test_an_export_overwrites_nothing(motet: Call, tmp_path: Path) -> None:
     assert motet("run", *TOY, "--out", "o")[0] == 0
     (tmp_path / "m").mkdir()

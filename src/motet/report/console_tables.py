@@ -10,8 +10,6 @@ from rich.table import Table
 from motet.report.power import SeedPlan
 from motet.report.progress import format_megabytes
 
-NAN = float("nan")
-
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     """Build a table with one row per summary (a run and its baselines)."""
@@ -33,9 +31,9 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     for name, summary in summaries.items():
         traffic = summary["bytes"]
         scores = [
-            *([f"{summary.get('initial', {}).get(metric, NAN):.3f}"] if has_initial else []),
-            f"{summary['final'].get(metric, NAN):.3f}",
-            f"{summary['best'].get(metric, NAN):.3f}",
+            *([_format_score(summary.get("initial", {}), metric)] if has_initial else []),
+            _format_score(summary["final"], metric),
+            _format_score(summary["best"], metric),
             *([_format_dev_best(summary, metric)] if has_dev else []),
         ]
         clients = _format_clients(summary["clients_final"])
@@ -57,7 +55,15 @@ def _format_clients(clients: Mapping[str, float]) -> list[str]:
 
 def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
     best = summary.get("dev_best")
-    return f"{best['test'].get(metric, NAN):.3f} (round {best['round']})" if best else "–"
+    if not best:
+        return "–"
+    if not best["test"]:  # evaluation.test=false: there is no other score
+        return f"{_format_score(best['dev'], metric)} on dev (round {best['round']})"
+    return f"{_format_score(best['test'], metric)} (round {best['round']})"
+
+
+def _format_score(scores: Mapping[str, float], metric: str) -> str:
+    return f"{scores[metric]:.3f}" if metric in scores else "–"
 
 
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:

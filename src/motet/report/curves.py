@@ -11,7 +11,7 @@ from motet.report.figure_files import new_figure, save_figure
 Curve = Sequence[tuple[float, float]]
 
 
-def draw_curves(curves: Mapping[str, Curve], metric: str, title: str, path: Path) -> None:
+def draw_curves(curves: Mapping[str, Curve], ylabel: str, title: str, path: Path) -> None:
     """Draw a metric against rounds, with one line per run.
 
     A run with a single evaluation (isolated) is a dashed level. So is the centralized baseline: its rounds are epochs
@@ -25,7 +25,7 @@ def draw_curves(curves: Mapping[str, Curve], metric: str, title: str, path: Path
         _draw_line(axes, name, curve, as_level=len(curve) == 1 or name in ("centralised", "centralized"))
     first_round = min((curve[0][0] for curve in curves.values() if curve), default=1)
     xlim = (first_round - 0.2, max(2, last_round) + 0.2)
-    axes.set(xlabel="round", ylabel=f"{metric} on the global test set", title=title, xlim=xlim)
+    axes.set(xlabel="round", ylabel=ylabel, title=title, xlim=xlim)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _save(figure, path)
 

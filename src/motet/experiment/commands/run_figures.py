@@ -10,6 +10,8 @@ from motet.report.cluster_plots import draw_relations, read_relations
 from motet.report.curves import draw_curves, draw_traffic_curves
 from motet.report.weight_plots import draw_weights
 
+_SETS = {"test": "mean over clients' test sets", "global": "global test set", "dev": "development set"}
+
 
 def draw_figures(finished: FinishedRun) -> None:
     """Draw the curves of the run and its baselines: curves.png over rounds, traffic.png over megabytes.
@@ -24,13 +26,14 @@ def draw_figures(finished: FinishedRun) -> None:
     title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
     is_local = summary.get("headline_split") == "local" and has_local_curves
+    global_split = "global" if load_config(finished.folder).evaluation.test else "dev"
     curves = {
         name: log.curve(metric, "test", "clients")
         if is_local
-        else [*log.curve(metric, INITIAL_SPLIT), *log.curve(metric)]
+        else [*log.curve(metric, INITIAL_SPLIT), *log.curve(metric, global_split)]
         for name, log in logs.items()
     }
-    label = f"{metric}, mean over clients' test sets" if is_local else metric
+    label = f"{metric}, {_SETS['test' if is_local else global_split]}"
     draw_curves(curves, label, title, finished.folder / "curves.png")
     for name, folder in folders.items():
         neighbors = int(load_config(folder).algorithm.options.get("neighbors", 8))
@@ -38,7 +41,7 @@ def draw_figures(finished: FinishedRun) -> None:
         if relations is not None:
             draw_relations(relations, folder)
         draw_weights(logs[name].rows, title, folder / "weights.png")
-    split, who = ("test", "clients") if has_local_curves else ("global", "server")
+    split, who = ("test", "clients") if has_local_curves else (global_split, "server")
     traffic_curves = {name: log.traffic_curve(metric, split, who) for name, log in logs.items()}
-    label = f"{metric}, mean over clients' test sets" if has_local_curves else f"{metric} on the global test set"
+    label = f"{metric}, {_SETS[split]}"
     draw_traffic_curves(traffic_curves, label, title, finished.folder / "traffic.png")
