@@ -2,7 +2,8 @@
 
     python -m benchmarks.overhead [--size 2x128] [--cohort 10] [--rounds 6] [--freeze 0]
 
-Rounds of the two alternate, so that other load on the machine affects both. Also measures how peak memory grows with the
+Rounds of the two alternate, so that other load on the machine affects both. The ratio of processor seconds (of all processes)
+depends less on it than that of wall-clock seconds. Also measures how peak memory grows with the
 cohort (it must not), and how long the first round takes from a cold start.
 """
 
@@ -17,6 +18,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import torch
 
 from benchmarks.bare import Bare
@@ -51,26 +53,39 @@ class Motet:
         self.prefix_cache.close()
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process and its workers so far."""
+    process = psutil.Process()
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
+
+
+def median_ratio(seconds: dict[str, list[float]]) -> float:
+    return statistics.median(b / a for a, b in zip(seconds["bare"], seconds["motet"], strict=True))
+
+
 def compare(args: argparse.Namespace) -> None:
     workload = Workload(args.size, clients=max(100, args.cohort), tokens=args.tokens)
     bare = Bare(workload, SOLVER, args.workers, args.freeze)
     motet = Motet(workload, SOLVER, args.workers, args.freeze)
     seconds: dict[str, list[float]] = {"bare": [], "motet": []}
+    processor: dict[str, list[float]] = {"bare": [], "motet": []}
     for index in range(args.rounds + 1):
         cohort = sorted(np.random.RandomState(index).choice(workload.clients, args.cohort, replace=False).tolist())
         for name, system in (("bare", bare), ("motet", motet)):
-            start = time.perf_counter()
+            start, processor_start = time.perf_counter(), processor_seconds()
             system.round(index, cohort)
             if index:  # the first round warms up
                 seconds[name].append(time.perf_counter() - start)
+                processor[name].append(processor_seconds() - processor_start)
     initial, final = motet.federation.model.initial_params.flat, motet.run.state.params.flat
     difference = float((bare.params - final).norm() / (bare.params - initial).norm())
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    ratio = statistics.median(b / a for a, b in zip(seconds["bare"], seconds["motet"], strict=True))
     print(
         f"{args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.workers} workers"
     )
-    print(f"  bare {medians['bare']:.3f} s per round, motet {medians['motet']:.3f} s per round, ratio {ratio:.3f}")
+    print(f"  bare {medians['bare']:.3f} s per round, motet {medians['motet']:.3f} s per round")
+    print(f"  motet / bare: {median_ratio(seconds):.3f}, in processor time {median_ratio(processor):.3f}")
     print(f"  relative difference of the two models' updates: {difference:.1e}")
     bare.close()
     motet.close()

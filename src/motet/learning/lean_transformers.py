@@ -50,6 +50,7 @@ def import_masking_utils() -> Any:
         with _postponed_compiler():
             importlib.import_module(_MODELS)
             importlib.import_module("transformers.masking_utils")
+        _import_on_access("torch.distributed")
         gc.freeze()
         gc.set_threshold(*_thresholds)
     return importlib.import_module("transformers.masking_utils")
@@ -90,6 +91,18 @@ def _postponed_compiler() -> Iterator[None]:
         yield
     finally:
         del torch._dynamo, sys.modules[_COMPILER], sys.modules[_TRACING]
+
+
+def _import_on_access(package: str) -> None:
+    """Import modules of a package when they are read. peft reads torch.distributed.tensor, but does not import it."""
+
+    def import_module(name: str) -> Any:
+        try:
+            return importlib.import_module(f"{package}.{name}")
+        except ImportError:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'") from None
+
+    vars(sys.modules[package]).setdefault("__getattr__", import_module)
 
 
 def _leave_unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
