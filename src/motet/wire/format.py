@@ -12,6 +12,7 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,11 +122,16 @@ def _encode(value: Any, buffers: list[Buffer], find_key: FindKey) -> str:
     name = type(value).__name__
     if MESSAGES.get(name) is not type(value):
         raise WireError(f"{name} may not be sent or stored; make it a dataclass and mark it with @message.")
-    fields = [getattr(value, field.name) for field in dataclasses.fields(MESSAGES[name])]
+    fields = [getattr(value, field) for field in _field_names(MESSAGES[name])]
     text = f'{{"!":"{name}","fields":{_encode_list(fields, buffers, find_key)}}}'
     if isinstance(value, Layout):  # hundreds of names, the same in every message of a run
         vars(value)["_wire_text"] = text
     return text
+
+
+@cache
+def _field_names(message_class: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(message_class))
 
 
 def _encode_list(values: Iterable[Any], buffers: list[Buffer], find_key: FindKey) -> str:
@@ -276,7 +282,7 @@ class _Decoder:
         if message_class is None:
             raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
         self.limits.check_message(name)
-        fields = [field.name for field in dataclasses.fields(message_class)]
+        fields = _field_names(message_class)
         if len(fields) != len(values):
             raise WireError(f"{name} has {len(values)} fields; expected {len(fields)}: {', '.join(fields)}.")
         types = field_types(message_class)

@@ -78,7 +78,7 @@ class DeviceColumns:
     def batch(self, step: Tensor, example_weights: Tensor, widths: Widths) -> dict[str, Tensor]:
         """Return the columns of a step for the first clients. `example_weights` is [clients, rows]."""
         clients, width, tensors = len(example_weights), dict(widths), dict[str, Tensor]()
-        indices = self.indices.index_select(0, step)[0, :clients]
+        indices = self.indices.index_select(0, step)[0, :clients, : example_weights.shape[1]]
         for name, values in self.values.items():
             rows = (self.first_rows[name][:clients] + indices).reshape(-1)
             if name not in self.offsets:

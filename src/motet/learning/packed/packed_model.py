@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +21,17 @@ from motet.learning.modules.model import Model, copy_sharing_parameters, select_
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import masked_attention, unmasked_attention
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
-from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
+from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, write_remaining
+from motet.learning.packed.packed_blocks import install_packed_blocks
+from motet.learning.packed.packed_layers import (
+    ClientAxis,
+    install_packed_layers,
+    kernels_for,
+    params_used_only_in_products,
+)
 from motet.learning.packed.packed_lora import install_packed_lora
+from motet.learning.packed.packed_optimizer import PackedVectors
+from motet.learning.packed.short_attention import short_attention
 from motet.learning.packed.sparse_embedding import install_sparse_embedding
 from motet.learning.packed.step_buffers import StepBuffers
 
@@ -68,6 +78,8 @@ class PackedModel:
         self.uses_fused_blocks = device.type == "cuda" and packing_mode != "vmap"
         if self.uses_fused_blocks:
             install_fused_blocks(self.module)
+        if packing_mode == "packed_layers":
+            install_packed_blocks(self.module)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
         can_be_sparse = self.is_full_model and packing_mode != "vmap"
         self.embedding = install_sparse_embedding(self.module, self.client_axis, names_by_id) if can_be_sparse else None
@@ -77,6 +89,8 @@ class PackedModel:
         self.bf16_names = {name for name, leaf in self.leaves.items() if id(leaf) in cast}
         self.embedding_rows: Tensor | None = None  # loaded rows, as token ids [clients, rows]; None: all
         self.embedding_row_counts: list[int] = []  # per client; the rest of `embedding_rows` is padding
+        self.writes_grads = False
+        self.views = ViewCache()
         self._set_clients(1)
 
     def _install_leaves(self, original: nn.Module, names_by_id: Mapping[int, str]) -> None:
@@ -140,15 +154,60 @@ class PackedModel:
     def keep_first(self, clients: int) -> None:
         """Continue with the first clients only."""
         self.client_axis.clients = clients
-        bf16_views = dict(self.tensor_views(self._bf16_params()[:clients])) if self.bf16_names else {}
-        for name, view in self.tensor_views(self.params[:clients]):
-            leaf = self.leaves[name]
+        views = self._leaf_views("params", self.params, self._bf16_params() if self.bf16_names else None)
+        for leaf, view in views:
             leaf.grad = None
-            value = bf16_views[name] if name in self.bf16_names else view
-            leaf.data = value[0] if self.packing_mode == "plain" else value
+            leaf.data = view[0] if self.packing_mode == "plain" else view
+        self._set_grad_targets()
+
+    def _leaf_views(self, name: str, vectors: Tensor, bf16_vectors: Tensor | None) -> LeafViews:
+        """Return every leaf with its view of these vectors, or of the bfloat16 ones if its products use them."""
+        clients = self.client_axis.clients
+
+        def make() -> LeafViews:
+            bf16 = {} if bf16_vectors is None else dict(self.tensor_views(bf16_vectors[:clients]))
+            views = self.tensor_views(vectors[:clients])
+            return [(self.leaves[n], bf16[n] if n in self.bf16_names else view) for n, view in views]
+
+        key = (name, self.clients, clients, self.size, self.num_trained)
+        return self.views.get(self.buffers.generation, key, make)
 
     def _bf16_params(self) -> Tensor:
         return self.buffers.bf16_params.view(self.clients, self.size)
+
+    @property
+    def optimizer_kernels(self) -> ModuleType | None:
+        """The kernels of a fused optimizer step, if this model can use them."""
+        return kernels_for(self.params, "triton_optimizer") if self.packing_mode == "packed_layers" else None
+
+    @property
+    def bf16_grads(self) -> Tensor | None:
+        """Row i is the gradient of client i's matrix products, if they run in bfloat16."""
+        return self.buffers.bf16_grads.view(self.clients, self.size) if self.bf16_names else None
+
+    def packed_vectors(self) -> PackedVectors:
+        """Return the parameters and gradients in float32, and those of matrix products in bfloat16."""
+        if not self.bf16_names:
+            return PackedVectors(self.params, self.grads)
+        is_bf16 = torch.zeros(1, self.size, dtype=torch.uint8, device=self.device)
+        for name, view in self.tensor_views(is_bf16):
+            view.fill_(name in self.bf16_names)
+        return PackedVectors(self.params, self.grads, self._bf16_params(), self.bf16_grads, is_bf16[0])
+
+    def write_grads_directly(self, enabled: bool) -> None:
+        """Let linear layers and norms write their gradients to the clients' vectors, instead of `collect_grads`."""
+        self.writes_grads = enabled
+        self._set_grad_targets()
+        for leaf in self.leaves.values() if enabled else ():
+            if not leaf.requires_grad:  # its gradient is never written
+                self.client_axis.grad_targets[id(leaf)].view.zero_()
+
+    def _set_grad_targets(self) -> None:
+        targets = self.client_axis.grad_targets
+        targets.clear()
+        if self.writes_grads:
+            views = self._leaf_views("grads", self.grads, self.bf16_grads)
+            targets |= {id(leaf): GradTarget(view) for leaf, view in views}
 
     def begin_step(self) -> None:
         """Reset gradients and, with bfloat16 products, cast all their weights at once."""
@@ -160,10 +219,15 @@ class PackedModel:
     def drop_leaf_grads(self) -> None:
         for leaf in self.leaves.values():
             leaf.grad = None
+        for target in self.client_axis.grad_targets.values():
+            target.is_written = False
 
     def collect_grads(self, add: bool = False) -> None:
         """Copy the leaves' gradients into `grads`, or add them. Neighbors with the same dtype are one operation."""
         clients = self.client_axis.clients
+        if self.writes_grads:
+            write_remaining(self.leaves.values(), self.client_axis.grad_targets)
+            return
         pending: list[Tensor] = []
         start = end = 0
 
@@ -200,7 +264,7 @@ class PackedModel:
 
     def load_clients(self, params: Sequence[Params], token_ids: Sequence[np.ndarray] | None = None) -> None:
         """Load these clients' parameters; of the word embeddings only the rows of `token_ids`, if that is possible."""
-        self.embedding_rows, self.embedding_row_counts = None, []
+        self.embedding_rows, self.embedding_row_counts, self.writes_grads = None, [], False
         if self.embedding is not None:
             if token_ids is not None:
                 self._select_embedding_rows(token_ids, self.embedding.num_embeddings)
@@ -216,7 +280,9 @@ class PackedModel:
         if self.packing_mode != "plain":
             rows = -(-rows // _EMBEDDING_ROWS_STEP) * _EMBEDDING_ROWS_STEP
         if rows < vocabulary:
-            padded = np.stack([np.pad(ids, (0, rows - len(ids)), mode="edge") for ids in token_ids])
+            padded = np.empty((len(token_ids), rows), np.int64)
+            for row, ids in zip(padded, token_ids, strict=True):
+                row[: len(ids)], row[len(ids) :] = ids, ids[-1]
             self.embedding_rows = torch.from_numpy(padded).to(self.device)
 
     def write_vectors(self, params: Sequence[Params], out: Tensor) -> Tensor:
@@ -255,7 +321,9 @@ class PackedModel:
         if self.embedding is None:
             return Params(start.layout, vector[: start.layout.size].to(device, copy=True))
         span, body = self._embedding_span()
-        full = start.flat.clone() if self.embedding_rows is not None else torch.empty_like(start.flat)
+        full = torch.empty_like(start.flat)
+        if self.embedding_rows is not None:
+            full[span] = start.flat[span]
         vector = vector.to(device)
         full[: span.start] = vector[: span.start]
         full[span.stop :] = vector[span.start : body]
@@ -311,6 +379,7 @@ class PackedModel:
         try:
             with (
                 fused_rotary(self.module) if self.uses_fused_blocks else nullcontext(),
+                short_attention() if self.uses_fused_blocks else nullcontext(),
                 nullcontext() if is_plain else attention(),
             ):
                 yield

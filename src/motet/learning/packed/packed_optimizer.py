@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,4 +75,53 @@ class PackedOptimizer:
             dampening=0.0,
             nesterov=False,
             maximize=False,
+        )
+
+
+class PackedVectors(NamedTuple):
+    """What a fused step reads and writes, [clients, size]. `is_bf16` [size] marks numbers with gradients in bfloat16."""
+
+    params: Tensor
+    grads: Tensor
+    bf16_params: Tensor | None = None
+    bf16_grads: Tensor | None = None
+    is_bf16: Tensor | None = None
+
+    def first(self, clients: int) -> PackedVectors:
+        bf16_params = None if self.bf16_params is None else self.bf16_params[:clients]
+        bf16_grads = None if self.bf16_grads is None else self.bf16_grads[:clients]
+        return PackedVectors(self.params[:clients], self.grads[:clients], bf16_params, bf16_grads, self.is_bf16)
+
+
+class FusedOptimizer:
+    """AdamW, or SGD if there is no state, as one Triton kernel.
+
+    It also clips, and rounds the weights for the next step's products.
+    """
+
+    def __init__(self, vectors: PackedVectors, state: Mapping[str, Tensor], kernels: ModuleType) -> None:
+        self.number = next(_NUMBERS)
+        self.vectors, self.state, self.kernels = vectors, dict(state), kernels
+        self.steps = torch.zeros(len(vectors.params), device=vectors.params.device)
+        self.block_kinds = None if vectors.is_bf16 is None else kernels.block_kinds(vectors.is_bf16)
+
+    def step(self, learning_rates: Tensor, clients: int, clip_norms: Tensor | None) -> None:
+        """Update the first clients. `clip_norms` are the largest norms of their gradients, [clients, 1]."""
+        vectors = self.vectors.first(clients)
+        scales = None
+        if clip_norms is not None:
+            norms = self.kernels.grad_norms(vectors.grads, vectors.bf16_grads, vectors.is_bf16, self.block_kinds)
+            scales = (clip_norms[:clients] / (norms + 1e-6)).clamp_(max=1)
+        self.steps[:clients] += 1
+        self.kernels.optimizer_step(
+            vectors.params,
+            vectors.grads,
+            learning_rates.contiguous(),
+            moments=tuple(moment[:clients] for moment in self.state.values()) or None,
+            steps=self.steps[:clients],
+            scales=scales,
+            bf16_params=vectors.bf16_params,
+            bf16_grads=vectors.bf16_grads,
+            is_bf16=vectors.is_bf16,
+            kinds=self.block_kinds,
         )

@@ -52,8 +52,9 @@ class SparseEmbedding(nn.Embedding):
         moved = index is not self.index_buffer
         self.index_buffer = self.row_index = index
         index.fill_(_MISSING)
-        for i, count in enumerate(counts):
-            index[i, token_ids[i, :count]] = torch.arange(count, device=token_ids.device)
+        last_rows = torch.tensor(counts, device=token_ids.device).unsqueeze(1) - 1
+        rows = torch.arange(token_ids.shape[1], device=token_ids.device).minimum(last_rows)  # padding repeats the last
+        index[: len(token_ids)].scatter_(1, token_ids, rows)
         if len(token_ids) == 1 and self.padding_idx is not None:
             row = int(index[0, self.padding_idx])
             self.padding_row = None if row == _MISSING else row

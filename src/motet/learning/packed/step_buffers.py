@@ -15,7 +15,7 @@ from torch import Tensor
 
 from motet.core.layers import Layers
 from motet.learning.objectives.supervised import Objective
-from motet.learning.packed.packed_optimizer import PackedOptimizer
+from motet.learning.packed.packed_optimizer import FusedOptimizer, PackedOptimizer
 
 OnReallocate = Callable[[], None]
 ClientScalar = Literal["clip_norm", "proximal_mu", "weight_decay"]
@@ -127,6 +127,7 @@ class OptimizerKey(NamedTuple):
     momentum: float
     clients: int
     size: int
+    is_fused: bool
 
 
 class Generation:
@@ -144,7 +145,7 @@ class OptimizerCache:
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
-        self.optimizers: dict[OptimizerKey, PackedOptimizer] = {}
+        self.optimizers: dict[OptimizerKey, PackedOptimizer | FusedOptimizer] = {}
 
     def invalidate(self) -> None:
         self.optimizers.clear()
@@ -169,7 +170,8 @@ class StepBuffers:
         self.optimizer_state: dict[str, VectorBuffer] = {  # by torch's names
             name: VectorBuffer(device, optimizers_moved) for name in ("momentum_buffer", "exp_avg", "exp_avg_sq")
         }
-        self.bf16_params = VectorBuffer(device, moved, torch.bfloat16)
+        self.bf16_params = VectorBuffer(device, optimizers_moved, torch.bfloat16)
+        self.bf16_grads = VectorBuffer(device, optimizers_moved, torch.bfloat16)
         self.proximal_anchors = VectorBuffer(device, moved)
         self.gradient_corrections = VectorBuffer(device, moved)
         self.schedule = ScheduleBuffers(device, moved)
@@ -184,7 +186,7 @@ class StepBuffers:
         return self._generation.number
 
     @property
-    def optimizers(self) -> dict[OptimizerKey, PackedOptimizer]:
+    def optimizers(self) -> dict[OptimizerKey, PackedOptimizer | FusedOptimizer]:
         return self._optimizer_cache.optimizers
 
     def invalidate_graphs(self) -> None:

@@ -18,6 +18,7 @@ from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
+from motet.learning.packed.packed_optimizer import FusedOptimizer
 from motet.learning.training.batch_order import batches_for_job
 from motet.learning.training.micro_batches import count_rows, split_batch
 from motet.learning.training.optimizer import prepare_optimizer, read_optimizer_state
@@ -56,7 +57,7 @@ def fit(
         # Expected: the rows of a stacked matrix are far apart in memory.
         warnings.filterwarnings("ignore", message="grad and param do not obey")
         if steps:
-            training.prepare_weight_decay()
+            training.prepare()
         for step in range(steps):
             training.run_step(step, graphs)
     return training.results([sum(len(indices) for indices in client) for client in batches])
@@ -84,11 +85,18 @@ class Training:
         decays = [s.weight_decay for s in solvers]
         self.weight_decays = scalars("weight_decay", decays) if any(decays) else None
         self.decay_mask: Tensor | None = None
-        self.optimizer = prepare_optimizer(model, jobs)
+        changes_grads = uses_proximal or self.corrections is not None or any(s.micro_batch for s in solvers)
+        uses_momentum = solvers[0].optimizer == "sgd" and solvers[0].momentum > 0
+        self.is_fused = model.optimizer_kernels is not None and not (changes_grads or uses_momentum)
+        self.optimizer = prepare_optimizer(model, jobs, self.is_fused)
 
-    def prepare_weight_decay(self) -> None:
+    def prepare(self) -> None:
+        """Do what comes before the first step."""
         if self.weight_decays is not None:
             self.decay_mask = self._find_decay_mask()
+        if self.is_fused:
+            self.model.begin_step()  # the only time that it rounds all weights
+            self.model.write_grads_directly(True)
 
     def run_step(self, step: int, graphs: CudaGraphs | None) -> None:
         model, clients = self.model, self.schedule.num_active(step)
@@ -108,6 +116,13 @@ class Training:
         clients = self.model.client_axis.clients
         params, grads = self.model.params[:clients], self.model.grads[:clients]
         rates = self.schedule.learning_rates(clients)
+        if isinstance(self.optimizer, FusedOptimizer):
+            self.model.drop_leaf_grads()
+            losses = self._compute_grads(clients)
+            self._decay_weights(rates, params)
+            self.optimizer.step(torch.as_tensor(rates), clients, self.clip_norms)
+            self.schedule.record_losses(losses)
+            return
         self.model.begin_step()
         losses = self._compute_grads(clients)
         if self.proximal_mus is not None:
@@ -117,11 +132,14 @@ class Training:
         if self.clip_norms is not None:
             norms = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
             grads.mul_((self.clip_norms[:clients] / (norms + 1e-6)).clamp(max=1))
-        if self.weight_decays is not None and self.decay_mask is not None:
-            shrink = -torch.as_tensor(rates, device=params.device).unsqueeze(1) * self.weight_decays[:clients]
-            params.addcmul_(params * self.decay_mask, shrink)
+        self._decay_weights(rates, params)
         self.optimizer.step(rates, clients)
         self.schedule.record_losses(losses)
+
+    def _decay_weights(self, rates: Tensor | list[float], params: Tensor) -> None:
+        if self.weight_decays is not None and self.decay_mask is not None:
+            shrink = -torch.as_tensor(rates, device=params.device).unsqueeze(1) * self.weight_decays[: len(params)]
+            params.addcmul_(params * self.decay_mask, shrink)
 
     def _compute_grads(self, clients: int) -> Tensor:
         """Compute the gradients of the current batch, and return the loss of each client, [clients]."""
@@ -197,7 +215,7 @@ class Training:
 
     def results(self, examples_processed: Sequence[int]) -> list[FitResult | JobFailure]:
         losses = self.schedule.losses()
-        is_finite = torch.isfinite(self.model.params).all(dim=1).tolist()
+        is_finite = _find_finite_rows(self.model.params)
         results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
             if is_finite[i] and bool(torch.isfinite(losses[i]).all()):
@@ -213,6 +231,12 @@ class Training:
             else:
                 results.append(JobFailure(_divergence_error(job, losses[i])))
         return results
+
+
+def _find_finite_rows(vectors: Tensor) -> list[bool]:
+    """Return which rows have finite numbers only. A row with a finite sum has; another sum may have overflowed."""
+    sums = torch.isfinite(vectors.sum(1)).tolist()
+    return [is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(sums, vectors, strict=True)]
 
 
 def _trained_token_ids(jobs: Sequence[Fit]) -> list[np.ndarray] | None:

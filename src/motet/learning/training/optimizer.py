@@ -8,15 +8,15 @@ import torch
 
 from motet.learning.jobs import Fit, OptimizerState
 from motet.learning.packed.packed_model import PackedModel
-from motet.learning.packed.packed_optimizer import PackedOptimizer
+from motet.learning.packed.packed_optimizer import FusedOptimizer, PackedOptimizer
 from motet.learning.packed.step_buffers import OptimizerKey
 
 _STATE_NAMES = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 
 
-def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit]) -> PackedOptimizer:
+def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit], fused: bool = False) -> PackedOptimizer | FusedOptimizer:
     """Return the packed model's optimizer of this kind, with the jobs' state loaded, or zeros."""
-    optimizer = _find_or_create(model, jobs[0].solver.optimizer, jobs[0].solver.momentum)
+    optimizer = _find_or_create(model, jobs[0].solver.optimizer, jobs[0].solver.momentum, fused)
     model.grads[:, model.num_trained :].zero_()
     states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
     optimizer.steps.copy_(torch.tensor([float(state.steps) if state else 0.0 for state in states]))
@@ -31,18 +31,25 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit]) -> PackedOptimize
     return optimizer
 
 
-def _find_or_create(model: PackedModel, kind: str, momentum: float) -> PackedOptimizer:
+def _find_or_create(model: PackedModel, kind: str, momentum: float, fused: bool) -> PackedOptimizer | FusedOptimizer:
     buffers, clients, size = model.buffers, model.clients, model.size
-    params, grads = model.params, model.grads  # first: a reallocation drops the optimizers
+    _ = model.params, model.grads, model.bf16_grads if fused else None  # first: a reallocation drops the optimizers
     vectors = {name: buffers.optimizer_state[name].view(clients, size) for name in _STATE_NAMES[kind]}
-    key = OptimizerKey(kind, momentum, clients, size)
+    key = OptimizerKey(kind, momentum, clients, size, fused)
     if key not in buffers.optimizers:
         state = {} if kind == "sgd" and not momentum else vectors
-        buffers.optimizers[key] = PackedOptimizer(params, grads, state, kind, momentum)
+        packed, kernels = model.packed_vectors() if fused else None, model.optimizer_kernels
+        buffers.optimizers[key] = (
+            PackedOptimizer(model.params, model.grads, state, kind, momentum)
+            if packed is None or kernels is None
+            else FusedOptimizer(packed, state, kernels)
+        )
     return buffers.optimizers[key]
 
 
-def read_optimizer_state(model: PackedModel, optimizer: PackedOptimizer, i: int, job: Fit) -> OptimizerState:
+def read_optimizer_state(
+    model: PackedModel, optimizer: PackedOptimizer | FusedOptimizer, i: int, job: Fit
+) -> OptimizerState:
     """Return client i's optimizer state."""
     moments = tuple(model.read_vector(i, job.start, vectors) for vectors in optimizer.state.values())
     before = job.optimizer_state

@@ -119,6 +119,7 @@ class DeviceSchedule:
         self.steps = [len(client) for client in batches]
         self.batch_rows = max((len(indices) for client in batches for indices in client), default=1)
         self.active = _active_clients(self.steps, leave_in_groups_of)
+        self.step_rows = _step_rows(batches, self.batch_rows)
         indices, weights, rates = _schedule_tables(jobs, batches, self.batch_rows)
         is_read = np.arange(len(jobs)) < np.array(self.active, np.int64)[:, None]
         self.has_pair: Tensor | None = None
@@ -164,27 +165,31 @@ class DeviceSchedule:
         return self.active[step]
 
     def start_step(self, step: int) -> Hashable:
-        self.step_widths = self.widths[step]
+        self.step_widths, self.current_rows = self.widths[step], self.step_rows[step]
         self.column_widths = {name: columns.widths[step] for name, columns in self.columns.items()}
         dataset = id(self.dataset) if self.reads_dataset else None
         shapes = tuple((name, columns.shapes) for name, columns in self.columns.items())
-        return (dataset, self.batch_rows, self.step_widths, shapes, tuple(self.column_widths.values()))
+        rows = (self.batch_rows, self.current_rows)
+        return (dataset, rows, self.step_widths, shapes, tuple(self.column_widths.values()))
 
     def batch(self, clients: int) -> Batch:
         batch: dict[str, Tensor] = {}
         if self.reads_dataset:
-            batch |= self.dataset.batch(self._current(self.rows, clients).reshape(-1), dict(self.step_widths))
+            batch |= self.dataset.batch(self._current_examples(self.rows, clients), dict(self.step_widths))
         for name, columns in self.columns.items():
             batch |= columns.batch(self.step, self.example_weights(clients), self.column_widths[name])
         if self.has_pair is not None:
-            batch["has_pair"] = self._current(self.has_pair, clients).reshape(-1)
+            batch["has_pair"] = self._current_examples(self.has_pair, clients)
         return batch
 
     def example_weights(self, clients: int) -> Tensor:
-        return self._current(self.weights, clients)
+        return self._current(self.weights, clients)[:, : self.current_rows]
 
     def learning_rates(self, clients: int) -> Tensor:
         return self._current(self.rates, clients)
+
+    def _current_examples(self, table: Tensor, clients: int) -> Tensor:
+        return self._current(table, clients)[:, : self.current_rows].reshape(-1)
 
     def _current(self, table: Tensor, clients: int) -> Tensor:
         return table.index_select(0, self.step)[0, :clients]
@@ -202,6 +207,19 @@ def _active_clients(steps: Sequence[int], group: int) -> list[int]:
     """Return how many clients each step computes, rounded up to a multiple of `group`."""
     running = (sum(client_steps > step for client_steps in steps) for step in range(steps[0]))
     return [min(len(steps), -(-count // group) * group) for count in running]
+
+
+def _step_rows(batches: ClientBatches, batch_rows: int) -> list[int]:
+    """Return how many examples of a client each step computes: its largest batch, rounded up to a quarter of a full one.
+
+    The last batch of an epoch is often short, and more shapes than four would need too many CUDA graphs.
+    """
+    largest = [0] * len(batches[0])
+    for client in batches:
+        for step, batch in enumerate(client):
+            largest[step] = max(largest[step], len(batch))
+    quarter = -(-batch_rows // 4)
+    return [min(batch_rows, -(-rows // quarter) * quarter) for rows in largest]
 
 
 def _schedule_tables(

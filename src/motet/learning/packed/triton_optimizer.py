@@ -1,0 +1,147 @@
+"""The optimizer step of all clients as one pass over their vectors.
+
+torch's optimizers read float32 gradients and write float32 weights. Gradients in bfloat16 are then converted first, scaled
+by another pass for clipping, and the new weights are rounded by a third. Here one pass reads a gradient in the type that
+the matrix product wrote, and also writes the rounded weight: 28 bytes per weight instead of 54.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from motet.learning.packed.triton_kernels import on_device_of
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch's AdamW
+BLOCK = 2048  # numbers of one client that a program updates
+_ALL_BF16, _ALL_FLOAT32 = tl.constexpr(1), tl.constexpr(0)  # kinds of blocks; 2: mixed
+
+
+@triton.jit
+def _load_grads(grads, bf16_grads, is_bf16, kinds, block, row, index, inside, has_bf16: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Load gradients from one of two tables. Whole blocks of one type are loaded in wide accesses."""
+    if has_bf16:
+        kind = tl.load(kinds + block)
+        if kind == _ALL_BF16:
+            g = tl.load(bf16_grads + row + index, inside, 0.0).to(tl.float32)
+        elif kind == _ALL_FLOAT32:
+            g = tl.load(grads + row + index, inside, 0.0)
+        else:
+            rounded = tl.load(is_bf16 + index, inside, 0) != 0
+            from_bf16 = tl.load(bf16_grads + row + index, inside & rounded, 0.0).to(tl.float32)
+            g = tl.where(rounded, from_bf16, tl.load(grads + row + index, inside & (rounded == 0), 0.0))
+    else:
+        g = tl.load(grads + row + index, inside, 0.0)
+    return g
+
+
+@triton.jit
+def _sum_squares(  # type: ignore[no-untyped-def]
+    grads, bf16_grads, is_bf16, kinds, partial_sums, size, has_bf16: tl.constexpr, block: tl.constexpr
+):
+    client, part = tl.program_id(0), tl.program_id(1)
+    index = part * block + tl.arange(0, block)
+    row = client.to(tl.int64) * size
+    g = _load_grads(grads, bf16_grads, is_bf16, kinds, part, row, index, index < size, has_bf16)
+    tl.store(partial_sums + client * tl.num_programs(1) + part, tl.sum(g * g, 0))
+
+
+@triton.jit
+def _optimizer_step(  # type: ignore[no-untyped-def]
+    weights, bf16_weights, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, corrections, size,
+    beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr,
+    is_adam: tl.constexpr, has_scale: tl.constexpr, has_bf16: tl.constexpr,
+    block: tl.constexpr,
+):  # fmt: skip
+    # No argument may be called `params`: Triton's launcher has a variable of that name.
+    client, part = tl.program_id(0), tl.program_id(1)
+    index = part * block + tl.arange(0, block)
+    inside, row = index < size, client.to(tl.int64) * size
+    p = tl.load(weights + row + index, inside, 0.0)
+    g = _load_grads(grads, bf16_grads, is_bf16, kinds, part, row, index, inside, has_bf16)
+    if has_scale:
+        g = g * tl.load(scales + client)
+    rate = tl.load(rates + client)
+    if is_adam:
+        m = tl.load(first + row + index, inside, 0.0)
+        v = tl.load(second + row + index, inside, 0.0)
+        m = beta1 * m + (1.0 - beta1) * g
+        v = beta2 * v + (1.0 - beta2) * g * g
+        tl.store(first + row + index, m, inside)
+        tl.store(second + row + index, v, inside)
+        step_size = rate / tl.load(corrections + 2 * client)
+        p -= step_size * m / (tl.sqrt(v) / tl.load(corrections + 2 * client + 1) + epsilon)
+    else:
+        p -= rate * g
+    tl.store(weights + row + index, p, inside)
+    if has_bf16:
+        tl.store(bf16_weights + row + index, p.to(tl.bfloat16), inside)
+
+
+def block_kinds(is_bf16: Tensor) -> Tensor:
+    """Return which blocks have all gradients in bfloat16 (1), none (0) or some (2)."""
+    blocks = torch.nn.functional.pad(is_bf16, (0, -len(is_bf16) % BLOCK), value=int(is_bf16[-1])).view(-1, BLOCK)
+    smallest, largest = blocks.amin(1), blocks.amax(1)
+    return torch.where(smallest == largest, smallest.int(), 2)
+
+
+def grad_norms(grads: Tensor, bf16_grads: Tensor | None, is_bf16: Tensor | None, kinds: Tensor | None) -> Tensor:
+    """Return the norm of each client's gradient, [clients, 1]. Sums have a fixed order."""
+    clients, size = grads.shape
+    parts = triton.cdiv(size, BLOCK)
+    partial_sums = grads.new_empty(clients, parts)
+    with on_device_of(grads):
+        _sum_squares[(clients, parts)](
+            grads, bf16_grads, is_bf16, kinds, partial_sums, size, bf16_grads is not None, BLOCK
+        )
+    return partial_sums.sum(1, keepdim=True).sqrt_()
+
+
+def optimizer_step(
+    params: Tensor,
+    grads: Tensor,
+    rates: Tensor,
+    *,
+    moments: tuple[Tensor, Tensor] | None = None,
+    steps: Tensor | None = None,
+    scales: Tensor | None = None,
+    bf16_params: Tensor | None = None,
+    bf16_grads: Tensor | None = None,
+    is_bf16: Tensor | None = None,
+    kinds: Tensor | None = None,
+) -> None:
+    """Update params [clients, size] with Adam if there are moments, else with SGD.
+
+    `rates` and `scales` (of the gradient) are one number per client; `steps` are the steps that Adam has done, with this
+    one. `is_bf16` [size] marks the numbers with a gradient in `bf16_grads` instead of `grads`, and `kinds` are its
+    `block_kinds`; all weights are also written to `bf16_params`.
+    """
+    clients, size = params.shape
+    corrections = None if moments is None or steps is None else _bias_corrections(steps)
+    first, second = moments or (None, None)
+    with on_device_of(params):
+        _optimizer_step[(clients, triton.cdiv(size, BLOCK))](
+            params, bf16_params, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, corrections, size,
+            *BETAS, EPSILON, moments is not None, scales is not None, bf16_grads is not None, BLOCK,
+        )  # fmt: skip
+
+
+def _bias_corrections(steps: Tensor) -> Tensor:
+    """Return 1 - β₁ᵗ and √(1 - β₂ᵗ) of each client, [clients, 2], from float64: the second is small in the beginning."""
+    t = steps.double()
+    return torch.stack([1 - BETAS[0] ** t, (1 - BETAS[1] ** t).sqrt()], 1).float()
+
+
+def probe(device: torch.device) -> None:
+    """Compile and run the kernels once. Raises whatever error that causes."""
+    (params, grads), moments = torch.ones(2, 1, 8, device=device), torch.zeros(2, 1, 8, device=device)
+    rates, is_bf16 = torch.ones(1, device=device), torch.ones(8, dtype=torch.uint8, device=device)
+    bf16_params, bf16_grads, kinds = params.bfloat16(), grads.bfloat16(), block_kinds(is_bf16)
+    optimizer_step(
+        params, grads, rates, moments=(moments[0], moments[1]), steps=rates,
+        scales=grad_norms(grads, bf16_grads, is_bf16, kinds), bf16_params=bf16_params, bf16_grads=bf16_grads,
+        is_bf16=is_bf16, kinds=kinds,
+    )  # fmt: skip
+    optimizer_step(params, grads, rates)
