@@ -51,9 +51,11 @@ def import_masking_utils() -> Any:
             importlib.import_module(_MODELS)
             importlib.import_module("transformers.masking_utils")
         _import_on_access("torch.distributed")
+    masking_utils = importlib.import_module("transformers.masking_utils")
+    if _is_allowed:
         gc.freeze()
         gc.set_threshold(*_thresholds)
-    return importlib.import_module("transformers.masking_utils")
+    return masking_utils
 
 
 @contextmanager
