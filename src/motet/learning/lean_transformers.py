@@ -9,7 +9,7 @@ device calls none of them, and they take a third of the time before a command tr
 - garbage is collected less often until the import is over, and imported objects are left out of later collections.
 
 Only the commands of `motet` allow this, because their processes do nothing else. In a notebook, and with versions of
-transformers that were not tried, everything is imported as usual.
+torch and transformers that were not tried together, everything is imported as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_VERSIONS = ("5.17.", "5.22.")  # of transformers, tried with a lean import
+_TORCH, _TRANSFORMERS = "2.13.", ("5.17.", "5.22.")  # versions that were tried with a lean import
 _UNUSED = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")  # of transformers.utils
 _MODELS, _PARALLELISM = "transformers.modeling_utils", "torch.distributed.tensor"
 _COMPILER, _TRACING = "torch._dynamo", "torch._dynamo._trace_wrapped_higher_order_op"
@@ -43,7 +43,7 @@ def import_masking_utils() -> Any:
     """Import `transformers.masking_utils`, and leanly the base class of all models, if that is allowed."""
     import transformers.utils
 
-    if _is_allowed and transformers.__version__.startswith(_VERSIONS) and not {_COMPILER, _MODELS} & set(sys.modules):
+    if _is_allowed and _are_versions_tried() and not {_COMPILER, _MODELS} & set(sys.modules):
         for name in _UNUSED:
             for module in (transformers.utils, transformers.utils.import_utils):
                 setattr(module, name, lambda: False)
@@ -56,6 +56,13 @@ def import_masking_utils() -> Any:
         gc.freeze()
         gc.set_threshold(*_thresholds)
     return masking_utils
+
+
+def _are_versions_tried() -> bool:
+    import torch
+    import transformers
+
+    return torch.__version__.startswith(_TORCH) and transformers.__version__.startswith(_TRANSFORMERS)
 
 
 @contextmanager
