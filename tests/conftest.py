@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     parts: list[pytest.Item] = []
     for i in range(processes):
         share = [item for item in slow if item.path in files[i::processes]]
-        parts += [*share, *islice(fast, part_size - len(share))]
+        parts += [*share, *islice(fast, max(0, part_size - len(share)))]
     items[:] = [*parts, *fast]
 
 
