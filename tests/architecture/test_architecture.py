@@ -78,7 +78,7 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler", "Formatter"}
+PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler", "Formatter", "dict"}
 CONTRACTS = {
     "Program",
     "Algorithm",

@@ -200,6 +200,21 @@ def connect_to(address: str, user: str | None, password: str | None) -> Any:
     return bool(answers) and not answers[0].is_failure
 
 
+def test_clients_may_subscribe_while_the_built_in_broker_waits_within_a_loop() -> None:
+    broker = LocalBroker(BrokerConfig("127.0.0.1:0"), ServerKey.generate())
+    try:
+        assert broker.broker is not None
+        subscriptions = broker.broker._subscriptions
+        subscriptions["first"] = []
+        for topic in subscriptions:  # as when a client connects
+            subscriptions[f"{topic} and another"] = []
+        for topic, _ in subscriptions.items():  # as when a message is sent
+            del subscriptions[topic]
+        assert not subscriptions
+    finally:
+        broker.stop()
+
+
 def test_the_built_in_broker_accepts_nobody_without_a_password() -> None:
     key = ServerKey.generate()
     broker = LocalBroker(BrokerConfig("127.0.0.1:0"), key)

@@ -11,6 +11,7 @@ import secrets
 import socket
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,7 @@ class LocalBroker:
                 "amqtt.plugins.topic_checking.TopicAccessControlListPlugin": self._topic_permissions(),
             }
             broker = Broker({"listeners": listeners, "plugins": plugins}, loop=self.loop)
+        broker._subscriptions = _Subscriptions()
         await broker.start()
         self.broker = broker
 
@@ -106,6 +108,20 @@ class LocalBroker:
             "publish_acl": {DEFAULT_USER: [up], SERVER_USER: [down, server]},
             "acl": {DEFAULT_USER: [down, server], SERVER_USER: [up]},
         }
+
+
+class _Subscriptions(dict[str, Any]):
+    """Loops see the entries at their start.
+
+    amqtt waits inside of its loops, and other clients subscribe meanwhile. With a plain dict, the client or the message
+    of the loop would be lost.
+    """
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(super().keys()))
+
+    def items(self) -> Any:
+        return list(super().items())
 
 
 def _hash_password(password: str) -> str:
