@@ -85,10 +85,12 @@ def count_rows(name: str, content: bytes, corpus: Corpus) -> int | None:
         or not name.endswith((".jsonl", ".tsv", ".csv", ".txt"))
     ):
         return None
-    text = content.decode(encoding).removeprefix(BYTE_ORDER_MARK)
+    text = content.decode(encoding, "replace").removeprefix(BYTE_ORDER_MARK)  # columns that are not read may be invalid
     lines = text.split("\n")
+    if name.endswith((".csv", ".tsv")) and "\r" in text.replace("\r\n", ""):
+        return None
     if name.endswith(".csv"):
-        if any("delimiter" in note for note in corpus.report.notes) or "\r" in text.replace("\r\n", ""):
+        if any("delimiter" in note for note in corpus.report.notes):
             return None
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(map(str.strip, row))]
         return len(rows) - 1 - text.lower().startswith("sep=")
@@ -96,7 +98,8 @@ def count_rows(name: str, content: bytes, corpus: Corpus) -> int | None:
         return None
     if name.endswith(".txt"):
         return len(lines) - (lines[-1] == "")
-    return sum(bool(line.strip("\r\n ")) for line in lines) - name.endswith(".tsv")
+    is_tsv = name.endswith(".tsv")  # a line of tabs is a row of empty fields there; other blank lines are no rows
+    return sum(bool(line.strip()) or (is_tsv and "\t" in line) for line in lines) - is_tsv
 
 
 def fuzz_corpora(data: bytes) -> None:
