@@ -106,7 +106,7 @@ class LocalBroker:
         up, down, server = (f"{self.channel}/{name}" for name in ("up/+/+", "down/+/+", "server"))
         return {
             "publish_acl": {DEFAULT_USER: [up], SERVER_USER: [down, server]},
-            "acl": {DEFAULT_USER: [down, server], SERVER_USER: [up]},
+            "acl": {DEFAULT_USER: [down, server], SERVER_USER: [up, server]},
         }
 
 

@@ -151,6 +151,7 @@ class _MqttServer:
         self.connections, self.broker, self.key = connections, broker, key
         self.links: dict[str, _MqttClientLink] = {}  # by topic
         self.answered, self.connect_error = threading.Event(), ""
+        self.is_stopping, self.goodbye_returned = False, threading.Event()
         self.client = broker.create_client(key.public, broker.topic("server"), b"", retain_will=True)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
@@ -172,7 +173,7 @@ class _MqttServer:
         if reason.is_failure:
             self.connect_error = str(reason)
         else:
-            client.subscribe(self.broker.topic("up", "+", "+"), self.broker.qos)
+            client.subscribe([(self.broker.topic("up", "+", "+"), self.broker.qos), (self.broker.topic("server"), 1)])
             client.publish(self.broker.topic("server"), secrets.token_hex(8).encode(), 1, retain=True)
         self.answered.set()
 
@@ -192,7 +193,10 @@ class _MqttServer:
 
     def _handle_packet(self, topic: str, payload: bytes) -> None:
         link = self.links.get(topic)
-        if link is None:
+        if topic == self.broker.topic("server"):
+            if self.is_stopping and not payload:
+                self.goodbye_returned.set()
+        elif link is None:
             if is_hello(payload):
                 self._open_link(topic, payload)
         elif link.handshake.is_closing(payload):
@@ -240,12 +244,18 @@ class _MqttServer:
             self.connections.on_disconnect(link)
 
     def stop(self) -> None:
-        for link in [*self.links.values()]:  # send what is still queued
+        """Send what is still queued, say goodbye, and disconnect when the broker has passed everything on.
+
+        A broker may drop what it has received from a client that disconnects. The goodbye comes back after all of it.
+        """
+        for link in [*self.links.values()]:
             link.close()
             if link.thread is not None:
                 link.thread.join(5)
+        self.is_stopping = True
         with suppress(RuntimeError, ValueError):  # paho raises these if the broker is gone
             self.client.publish(self.broker.topic("server"), b"", 1, retain=True).wait_for_publish(5.0)
+            self.goodbye_returned.wait(LAST_MESSAGE_TIMEOUT)
         self.client.disconnect()
         self.client.loop_stop()
 
