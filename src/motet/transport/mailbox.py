@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from motet.codecs.chain import Channel
-from motet.core.errors import SESSION_LOST, MotetError, RunError
+from motet.core.errors import SESSION_LOST, RunError
 from motet.core.script import ClientId, Collector, Exchange
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
-from motet.transport.reply_validation import TermChecker, check_finite
+from motet.transport.reply_validation import INVALID_REPLY, TermChecker, check_finite
 from motet.transport.requests import Reply, Request, SummedTerm, SummingTransport, Transport
 from motet.transport.traffic import Traffic
 from motet.transport.wait_policy import WaitPolicy
@@ -205,7 +205,7 @@ class Mailbox:
                 state.collect(reply.client, self._decode(reply.value), staleness_weight)
                 self.replied.add(reply.client)
                 return
-            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
+            except INVALID_REPLY as invalid:
                 self.rejected[reply.client] += 1
                 error = f"{reply.client}: {invalid}"
         if self.wait_policy.on_error == "fail":

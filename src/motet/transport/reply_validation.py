@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from motet.core.errors import RunError
+from motet.core.errors import MotetError, RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.wire import encode_header
 
+# What decoding, checking or adding an invalid reply raises.
+INVALID_REPLY = (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError)
 NOT_FINITE = "the reply contains numbers that are not finite; try a smaller solver.lr, or set solver.clip."
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-MAX_MEASURED = 100_000  # the oldest times are forgotten
+MAX_MEASURED = 100_000  # clients whose times are kept; those that were measured first are forgotten first
 
 
 class WorkItem(NamedTuple):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from motet.codecs.chain import Channel
-from motet.core.errors import MotetError
 from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.core.weighted import PartialSum, RunningSum, TermLimits, Weighted
@@ -18,7 +17,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.client_runtime import ClientRuntime
-from motet.transport.reply_validation import TermChecker
+from motet.transport.reply_validation import INVALID_REPLY, TermChecker
 from motet.transport.requests import Reply, Request
 from motet.wire import measure_size
 
@@ -149,7 +148,7 @@ class _TermSum:
         if reply.error is None:
             try:
                 term = self.checker.check(self.channel.up.decode(reply.value))
-            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
+            except INVALID_REPLY as invalid:
                 problem = str(invalid)
         self.reports.append(TermReport(size.payload, size.wire, reply.error, problem))
         if self.task.is_summed:

@@ -1,12 +1,12 @@
-"""Parts of encoder layers in which a kernel does what follows a product: bias and GELU, or bias, residual and norm.
+"""Blocks of encoder layers in which one kernel computes what follows a product: bias and GELU, or bias, residual and norm.
 
 BERT and its relatives have blocks of these two forms. A block is replaced if the original gives the same output on a
-random input, so no list of model families is needed. Without the kernels, or with dropout, the original
-runs.
+random input, so no list of model families is needed. Without the kernels, or with dropout, the original runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +18,7 @@ from motet.learning.packed.packed_layers import CastResult, PackedLayerNorm, Pac
 
 
 class PackedAddNorm(nn.Module):
-    """Mixed in before a block that computes LayerNorm(dense(x) + residual)."""
+    """Computes LayerNorm(dense(x) + residual). The class of the original block is the second parent, and its fallback."""
 
     dense: Any
     LayerNorm: nn.Module
@@ -44,7 +44,7 @@ class PackedAddNorm(nn.Module):
 
 
 class PackedGelu(nn.Module):
-    """Mixed in before a block that computes GELU(dense(x))."""
+    """Computes GELU(dense(x)). The class of the original block is the second parent, and its fallback."""
 
     dense: Any
 
@@ -67,15 +67,16 @@ def install_packed_blocks(module: nn.Module) -> None:
         if not isinstance(dense, nn.Linear) or dense.bias is None:
             continue
         if isinstance(norm, nn.LayerNorm) and "dropout" in children:
-            _replace_if_equal(block, PackedAddNorm, lambda b, x, r: b.LayerNorm(b.dense(x) + r))
+            widths = [dense.in_features, dense.out_features]
+            _replace_if_equal(block, PackedAddNorm, widths, lambda b, x, residual: b.LayerNorm(b.dense(x) + residual))
         elif "intermediate_act_fn" in children:
-            _replace_if_equal(block, PackedGelu, lambda b, x: F.gelu(b.dense(x)))
+            _replace_if_equal(block, PackedGelu, [dense.in_features], lambda b, x: F.gelu(b.dense(x)))
 
 
-def _replace_if_equal(block: Any, packed: type[nn.Module], formula: Any) -> None:
+def _replace_if_equal(block: Any, packed: type[nn.Module], widths: list[int], formula: Callable[..., Tensor]) -> None:
+    """Replace a block if it computes the formula. `widths` are those of its inputs."""
     weight, training = block.dense.weight, block.training
     generator = torch.Generator(weight.device).manual_seed(0)
-    widths = (block.dense.in_features, block.dense.out_features)[: formula.__code__.co_argcount - 1]
     inputs = [torch.randn(2, 8, n, generator=generator, device=weight.device, dtype=weight.dtype) for n in widths]
     block.eval()
     try:
