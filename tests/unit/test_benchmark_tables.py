@@ -93,6 +93,22 @@ def test_times_are_those_of_the_virtual_clock(tmp_path: Path) -> None:
         TableMetric("virtual seconds to 0.7").check(["accuracy"], RunConfig("toy"))
 
 
+def test_costs_can_be_those_of_reaching_a_score_on_the_clients_own_test_sets(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    for round, accuracy in ((1, 0.5), (2, 0.8)):
+        traffic = Traffic(payload_up=1_000_000 * round, payload_down=2_000_000 * round)
+        log.add(round, "server", "global", {"accuracy": accuracy + 0.1}, traffic)
+        log.add(round, "clients", "test", {"accuracy": accuracy}, traffic)
+
+    def read(shows: str) -> float | None:
+        return TableMetric(shows).read({"headline": "accuracy"}, tmp_path)
+
+    assert (read("rounds to 0.6"), read("rounds to local 0.6"), read("rounds to local 0.9")) == (1.0, 2.0, None)
+    assert read("MB to local 0.6") == 6.0
+    with pytest.raises(ConfigError, match=r"only the last round has local scores; add evaluation: \{local: true\}"):
+        TableMetric("MB to local 0.6").check(["accuracy"], RunConfig("toy"))
+
+
 def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path: Path) -> None:
     finished = finished_benchmark(tmp_path, seeds=2)
     tables = finished.tables()

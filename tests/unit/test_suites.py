@@ -10,9 +10,11 @@ from tests.benchmarks import SUITE
 
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import build_cells, check_runs, unique_runs
+from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import Suite, is_selected, list_suites, load_suite, parse_suite
 from motet.benchmark.suite_search import build_searches
 from motet.core.errors import ConfigError
+from motet.experiment.commands.recipe_runner import prepare_plan
 
 
 @pytest.fixture
@@ -174,6 +176,15 @@ def test_every_shipped_suite_consists_of_valid_recipes(name: str, quick: bool) -
     for search in build_searches(suite, quick=quick):
         budgets.setdefault(search.table, set()).add(len(search.trials))
     assert all(len(trials) == 1 for trials in budgets.values()), "every row has the same number of trials"
+
+
+@pytest.mark.parametrize("name", ["fedsplit", "methods"])  # the suites with most algorithms; all of them take 8 s
+def test_every_method_of_a_quick_suite_accepts_its_model(name: str) -> None:
+    configs = {}
+    with SharedResources() as resources:
+        for cell in build_cells(load_suite(name), [42], quick=True):
+            if configs.setdefault(repr(cell.run.config.algorithm), cell.run.config) is cell.run.config:
+                assert prepare_plan(cell.run.config, resources.federation(cell.run)).rounds > 0
 
 
 @pytest.mark.parametrize("name", list_suites())

@@ -13,6 +13,7 @@
 | `shared accuracy` | the global model on each client's test set, unweighted mean (needs `evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
 | `rounds to 0.84`, `MB to 0.84`, `virtual seconds to 0.84` | cost until the primary metric first reached the value |
+| `MB to local 0.84` | the same for the clients' models on their own test sets (needs `evaluation.local`) |
 | `accuracy after 600 virtual seconds` | the last evaluation before that time on the clock of an emulated network |
 | `seconds` | wall time |
 
@@ -50,7 +51,7 @@ PRIMARY_METRIC = "primary_metric"
 TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
 _AFTER_SECONDS = re.compile(r"(\S+) after (\d+\.?\d*) virtual seconds")
-_REACH = re.compile(r"(rounds|MB|virtual seconds) to (\d+\.?\d*|\.\d+)")
+_REACH = re.compile(r"(rounds|MB|virtual seconds) to (local )?(\d+\.?\d*|\.\d+)")
 _COST_KEYS = {"rounds to": ("round", 1.0), "MB to": ("bytes", 1e6), "virtual seconds to": ("network_seconds", 1.0)}
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
@@ -63,13 +64,15 @@ class MetricSpec(NamedTuple):
 
     `kind` says which number it is: "last" (the metric after the last round), one of `_PREFIXES` ("best", "local", …),
     "after" (the metric after a given round), "after seconds" (at a given time of an emulated network), "rounds to", "MB
-    to" or "virtual seconds to" (a given score), "MB", "MB up", "MB down" or "seconds".
+    to" or "virtual seconds to" (a given score), "MB", "MB up", "MB down" or "seconds". `is_local` says that the score to
+    reach is the mean over the clients' own test sets.
     """
 
     kind: str
     metric: str | None = None
     round: int = 0
     threshold: float = 0.0
+    is_local: bool = False
 
 
 def parse_metric(text: str) -> MetricSpec:
@@ -77,7 +80,7 @@ def parse_metric(text: str) -> MetricSpec:
     if text in (*_TRAFFIC_KEYS, "seconds"):
         return MetricSpec(kind=text)
     if match := _REACH.fullmatch(text):
-        return MetricSpec(kind=f"{match[1]} to", threshold=float(match[2]))
+        return MetricSpec(kind=f"{match[1]} to", threshold=float(match[3]), is_local=match[2] is not None)
     if match := _AFTER_SECONDS.fullmatch(text):
         return MetricSpec(kind="after seconds", metric=_update_word(match[1]), threshold=float(match[2]))
     if match := _AFTER.fullmatch(text):
@@ -88,7 +91,7 @@ def parse_metric(text: str) -> MetricSpec:
         raise ConfigError(
             f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, spread, shared, best or "
             "dev-best and a metric, or e.g. 'accuracy after 5', 'accuracy after 600 virtual seconds', 'rounds to 0.8', "
-            "'MB to 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
+            "'MB to 0.8', 'MB to local 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
         )
     return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
 
@@ -165,7 +168,7 @@ class TableMetric:
             return float(summary["seconds"])
         rows = read_metrics(folder).rows
         if kind in _COST_KEYS:
-            return _cost_to_reach(rows, summary["headline"], self.spec.threshold, kind)
+            return _cost_to_reach(rows, summary["headline"], self.spec)
         score = self._read_score(rows, summary)
         return None if score is None else self.scale * score
 
@@ -211,6 +214,10 @@ class TableMetric:
             )
         if spec.kind in ("after seconds", "virtual seconds to") and config.network is None:
             raise ConfigError(f"shows: '{self.shows}': the run has no virtual clock; add a section network.")
+        if spec.is_local and not config.evaluation.local:
+            raise ConfigError(
+                f"shows: '{self.shows}': only the last round has local scores; add evaluation: {{local: true}}."
+            )
         every = config.evaluation.every
         if spec.kind == "after" and (
             spec.round > config.rounds or (spec.round % every and spec.round != config.rounds)
@@ -253,13 +260,13 @@ class TableMetric:
         return [r for r in rows if is_client_row(r) and r["who"].startswith(self.clients or "")]
 
 
-def _cost_to_reach(rows: list[Row], primary_metric: str, threshold: float, kind: str) -> float | None:
-    """Return the rounds, megabytes or virtual seconds until the global model first reached the threshold."""
-    column, unit = _COST_KEYS[kind]
+def _cost_to_reach(rows: list[Row], primary_metric: str, spec: MetricSpec) -> float | None:
+    """Return the rounds, megabytes or virtual seconds until the models first reached the threshold."""
+    column, unit = _COST_KEYS[spec.kind]
+    source = ("clients", "test") if spec.is_local else ("server", "global")
     for row in rows:
-        if (row["who"], row["split"], row["name"]) == ("server", "global", primary_metric) and row[
-            "value"
-        ] >= threshold:
+        is_score = (row["who"], row["split"], row["name"]) == (*source, primary_metric)
+        if is_score and row["value"] >= spec.threshold:
             # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
             return row[column] / unit or None
     return None
