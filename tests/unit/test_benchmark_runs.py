@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.benchmarks import SUITE
 
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
-from motet.benchmark.cells import build_cells, unique_runs
+from motet.benchmark.cells import BenchmarkRun, build_cells, unique_runs
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.scheduler import ProgressReporter, run_benchmark, run_pending, run_worker
 from motet.benchmark.shared_resources import SharedResources
@@ -151,6 +151,25 @@ def test_a_worker_waits_for_the_trials_of_others_before_it_runs_the_tables(
     with store.claim(of_another_worker):
         run_worker([(trials, store), (runs, store)], BenchmarkLineProgress(Console(quiet=True)), parent=1)
     assert len(executed) == len(trials) - 1 + len(runs)
+
+
+def test_a_process_starts_on_data_that_no_other_process_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[BenchmarkRun] = []
+
+    def finish(run: BenchmarkRun, store: RunStore, *_: Any) -> None:
+        executed.append(run)
+        write_json(store.run_folder(run.name) / "summary.json", SUMMARY)
+
+    monkeypatch.setattr("motet.benchmark.scheduler._execute", finish)
+    store, runs = RunStore(tmp_path), unique_runs(build_cells(parse_suite("two", SUITE), [42, 43], device="cpu"))
+    data_keys = list(dict.fromkeys(run.data_key for run in runs.values()))
+    with store.claim(next(iter(runs))), SharedResources() as resources:
+        run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
+    order = list(dict.fromkeys(run.data_key for run in executed))
+    assert order == [*data_keys[1:], data_keys[0]]
+    assert len(executed) == len(runs) - 1
 
 
 def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:

@@ -62,8 +62,10 @@ def test_the_target_of_a_corrupted_text_is_the_original() -> None:
 @pytest.mark.parametrize("length", [1, 2, 5, 40, 333])
 def test_spans_hide_a_fraction_of_the_tokens_and_keep_the_order_of_the_others(length: int) -> None:
     rng, num_masked = np.random.default_rng(length), int(np.ceil(0.3 * length))
-    for _ in range(50):
-        text = infill_spans(np.arange(100, 100 + length), TOKENS.mask, rng, 0.3, 3.0)
+    texts = infill_spans(Ragged.from_arrays([np.arange(100, 100 + length)] * 50), TOKENS.mask, rng, 0.3, 3.0)
+    assert len(texts) == 50
+    for i in range(50):
+        text = texts[i]
         visible = text[text != TOKENS.mask]
         assert len(visible) == length - num_masked
         assert (np.diff(visible) > 0).all()
@@ -71,13 +73,23 @@ def test_spans_hide_a_fraction_of_the_tokens_and_keep_the_order_of_the_others(le
 
 
 def test_an_empty_text_stays_empty() -> None:
-    assert not len(infill_spans(np.zeros(0, np.int64), TOKENS.mask, np.random.default_rng(0), 0.3, 3.0))
+    texts = Ragged.from_lists([[], [11, 9, 12], []])
+    permuted = permute_sentences(texts, (9,), np.random.default_rng(0))
+    assert infill_spans(permuted, TOKENS.mask, np.random.default_rng(0), 0.3, 3.0).lengths.tolist() == [0, 3, 0]
+
+
+def test_span_lengths_follow_the_poisson_distribution_without_zero() -> None:
+    text = np.arange(100, 10_100)
+    corrupted = infill_spans(Ragged.from_arrays([text]), TOKENS.mask, np.random.default_rng(0), 0.3, 3.0)
+    assert len(text) * 0.3 / (corrupted.values == TOKENS.mask).sum() == pytest.approx(3 / (1 - np.exp(-3)), rel=0.05)
 
 
 def test_sentences_are_permuted_as_wholes() -> None:
-    text = np.array([11, 12, 9, 21, 9, 31, 32, 33])
-    orders = {tuple(permute_sentences(text, (9,), np.random.default_rng(i))) for i in range(40)}
+    texts = Ragged.from_lists([[11, 12, 9, 21, 9, 31, 32, 33], [41, 9]] * 40)
+    permuted = permute_sentences(texts, (9,), np.random.default_rng(0))
+    orders = {tuple(permuted[i]) for i in range(0, 80, 2)}
     assert len(orders) == 6
+    assert all(permuted[i].tolist() == [41, 9] for i in range(1, 80, 2))
     assert all("11, 12, 9" in str(list(map(int, order))) for order in orders)
 
 
@@ -107,4 +119,5 @@ def test_questions_are_not_part_of_the_texts(qa_federation: Federation) -> None:
     texts = passage_tokens(examples, SpecialTokens.from_tokenizer(tokenizer))
     which = tokenizer.get_vocab()["which"]  # in every question, in no text
     assert len(texts)
-    assert all(len(text) and which not in text for text in texts)
+    assert texts.lengths.all()
+    assert which not in texts.values

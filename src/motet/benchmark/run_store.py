@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.commands.run_state import clear_failure, read_failure, write_failure
-from motet.transport.folder_lock import lock_folder
+from motet.transport.folder_lock import find_lock_owner, lock_folder
 
 TRACEBACK_FILE = "traceback.txt"
 
@@ -69,6 +69,9 @@ class RunStore:
         """Yield True if this process may execute the run now. The claim ends with the block or with the process."""
         with lock_folder(self.run_folder(name)) as is_claimed:
             yield is_claimed and not self.is_settled(name)
+
+    def is_claimed(self, name: str) -> bool:
+        return find_lock_owner(self.run_folder(name)) is not None
 
     def clean_up(self, name: str) -> None:
         """Delete what a finished run no longer needs: its checkpoint and earlier failures."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -25,9 +26,11 @@ from motet.experiment.commands.recipe_runner import prepare_plan, run_experiment
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
+from motet.report.significance import MIN_SEEDS
 from motet.transport.private_files import write_atomically
 
 POLL_SECONDS = 0.5
+_OPEN_DATA = MIN_SEEDS  # federations; a column has one for each seed
 
 
 def suite_copy_name(process_id: int) -> str:
@@ -149,7 +152,7 @@ def run_pending(
     loaded_data = ""
     pending = dict(runs)
     while pending:
-        name = next((n for n, run in pending.items() if run.data_key == loaded_data), next(iter(pending)))
+        name = _choose_next(pending, runs, store, loaded_data)
         run = pending.pop(name)
         if store.is_settled(name):
             continue
@@ -160,6 +163,23 @@ def run_pending(
             _execute(run if use_worker_processes else without_worker_processes(run), store, resources, callback)
         if reporter is not None:
             reporter.report()
+
+
+def _choose_next(
+    pending: Mapping[str, BenchmarkRun], runs: Mapping[str, BenchmarkRun], store: RunStore, loaded_data: str
+) -> str:
+    """Return a pending run on the loaded data, else on the data that the fewest processes have loaded.
+
+    Then each process tokenizes few federations and captures few steps. Processes spread over the first `_OPEN_DATA`
+    federations only, so that the first columns of an interrupted benchmark are complete.
+    """
+    for name, run in pending.items():
+        if run.data_key == loaded_data:
+            return name
+    open_data = list(dict.fromkeys(run.data_key for name, run in pending.items() if not store.is_settled(name)))
+    users = Counter(run.data_key for name, run in runs.items() if store.is_claimed(name))
+    least_used = min(open_data[:_OPEN_DATA], key=users.__getitem__, default="")
+    return next((name for name, run in pending.items() if run.data_key == least_used), next(iter(pending)))
 
 
 def _execute(run: BenchmarkRun, store: RunStore, resources: SharedResources, callback: BenchmarkCallback) -> None:

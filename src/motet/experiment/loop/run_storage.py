@@ -11,7 +11,7 @@ import torch
 from motet.core.work import Executor
 from motet.experiment.loop.checkpoint import Checkpoint, RunProgress, load_checkpoint, save_checkpoint
 from motet.experiment.loop.metrics_log import MetricsLog
-from motet.experiment.loop.param_offload import ParamOffload
+from motet.experiment.loop.param_offload import MIN_OFFLOADED_BYTES, ParamOffload
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.memory_budget import CLIENT_STATE_FRACTION, free_memory
 from motet.report.profiler import span
@@ -41,8 +41,14 @@ class RunStorage:
         self._last_save, self._save_seconds = time.monotonic(), 0.0
 
     def offload_for(self, clients: int) -> ParamOffload:
-        """Return the offload of the server's personal models; a round has an old and a new one for each client."""
-        return ParamOffload(self.checkpoint_folder, self.budget.host // (2 * max(1, clients)))
+        """Return the offload of the server's personal models; a round has an old and a new one for each client.
+
+        On a GPU they stay there if they take no more memory than client states may: copies to the host take longer
+        than a round of a small model.
+        """
+        models = 2 * max(1, clients)
+        min_bytes = max(MIN_OFFLOADED_BYTES, self.budget.device // models)
+        return ParamOffload(self.checkpoint_folder, self.budget.host // models, min_bytes)
 
     @property
     def is_save_due(self) -> bool:

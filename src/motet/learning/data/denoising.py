@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class SpecialTokens:
     sentence_ends: tuple[int, ...]
 
     @staticmethod
+    @lru_cache(maxsize=16)  # a vocabulary takes 40 ms to read, and every client asks for it in every round
     def from_tokenizer(tokenizer: Any) -> SpecialTokens:
         vocab = tokenizer.get_vocab()
         return SpecialTokens(
@@ -56,17 +58,19 @@ def mask_tokens(
     Of the tokens to predict, `keep_fraction` stay as they are, `random_fraction` are replaced by random tokens, and the
     rest by the mask token.
     """
-    ids, is_token = _pad_arrays(_add_begin_and_end(passage_tokens(examples, tokens), tokens), tokens.pad)
-    is_target = (rng.random(ids.shape) < mask_fraction) & is_token & ~np.isin(ids, tokens.special)
-    targets = ids[is_target]
-    draw = rng.random(ids.shape)
-    ids = np.where(is_target & (draw < 1 - keep_fraction - random_fraction), tokens.mask, ids)
-    random_ids = rng.integers(0, tokens.vocab_size, size=ids.shape)
-    ids = np.where(is_target & (draw >= 1 - keep_fraction), random_ids, ids)
+    texts = _add_tokens(passage_tokens(examples, tokens), tokens.pad, begin=tokens.begin, end=tokens.end)
+    ids = texts.values
+    is_target = (rng.random(len(ids)) < mask_fraction) & ~np.isin(ids, tokens.special)
+    draw, random_ids = rng.random(len(ids)), rng.integers(0, tokens.vocab_size, size=len(ids))
+    changed = np.where(is_target & (draw < 1 - keep_fraction - random_fraction), tokens.mask, ids)
+    changed = np.where(is_target & (draw >= 1 - keep_fraction), random_ids, changed)
+    targets_before = np.concatenate([[0], np.cumsum(is_target)])
+    offsets = targets_before[texts.offsets]  # of each text's targets
+    positions = np.arange(len(ids)) - np.repeat(texts.offsets[:-1], texts.lengths)
     columns = {
-        "input_ids": _ragged_from_mask(ids[is_token], is_token, tokens.pad),
-        "labels": _ragged_from_mask(targets, is_target, IGNORE_INDEX),
-        "masked_positions": _ragged_from_mask(np.nonzero(is_target)[1], is_target, 0),  # of each label in its text
+        "input_ids": Ragged(changed.astype(np.int32), texts.offsets, tokens.pad),
+        "labels": Ragged(ids[is_target], offsets, IGNORE_INDEX),
+        "masked_positions": Ragged(positions[is_target].astype(np.int32), offsets, 0),  # of each label in its text
     }
     return Examples(examples.features, examples.rows, columns)
 
@@ -80,71 +84,80 @@ def corrupt_texts(
 ) -> Examples:
     """Prepare denoising (Lewis et al. 2020): permute sentences and mask spans; the target is the original text."""
     originals = passage_tokens(examples, tokens)
-    corrupted = [
-        infill_spans(permute_sentences(text, tokens.sentence_ends, rng), tokens.mask, rng, mask_fraction, mean_span)
-        for text in originals
-    ]
-    decoder_inputs = [np.concatenate([[tokens.begin], text]) for text in originals]
+    permuted = permute_sentences(originals, tokens.sentence_ends, rng)
+    corrupted = infill_spans(permuted, tokens.mask, rng, mask_fraction, mean_span)
     columns = {
-        "input_ids": Ragged.from_arrays(_add_begin_and_end(corrupted, tokens), tokens.pad),
-        "labels": Ragged.from_arrays([np.append(text, tokens.end) for text in originals], IGNORE_INDEX),
-        "decoder_input_ids": Ragged.from_arrays(decoder_inputs, tokens.pad),
+        "input_ids": _add_tokens(corrupted, tokens.pad, begin=tokens.begin, end=tokens.end),
+        "labels": _add_tokens(originals, IGNORE_INDEX, end=tokens.end),
+        "decoder_input_ids": _add_tokens(originals, tokens.pad, begin=tokens.begin),
     }
     return Examples(examples.features, examples.rows, columns)
 
 
-def permute_sentences(text: np.ndarray, sentence_ends: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    ends = np.flatnonzero(np.isin(text[:-1], sentence_ends)) + 1
-    if not len(ends):
-        return text
-    sentences = np.split(text, ends)
-    return np.concatenate([sentences[i] for i in rng.permutation(len(sentences))])
+def permute_sentences(texts: Ragged, sentence_ends: Sequence[int], rng: np.random.Generator) -> Ragged:
+    """Shuffle the sentences of each text."""
+    is_start = np.zeros(len(texts.values), bool)
+    is_start[1:] = np.isin(texts.values[:-1], sentence_ends)
+    is_start[texts.offsets[:-1][texts.lengths > 0]] = True
+    starts = np.flatnonzero(is_start)
+    text_of_sentence = np.searchsorted(texts.offsets, starts, side="right") - 1
+    order = np.argsort(text_of_sentence + rng.random(len(starts)))
+    lengths = np.diff(np.append(starts, len(texts.values)))
+    return Ragged(texts.values[_positions(starts[order], lengths[order])], texts.offsets, texts.pad)
 
 
-def infill_spans(
-    text: np.ndarray, mask: int, rng: np.random.Generator, mask_fraction: float, mean_span: float
-) -> np.ndarray:
-    """Replace random spans by one mask token each.
+def infill_spans(texts: Ragged, mask: int, rng: np.random.Generator, mask_fraction: float, mean_span: float) -> Ragged:
+    """Replace random spans of each text by one mask token each.
 
     Span lengths are Poisson(`mean_span`) and cover `mask_fraction` of the tokens; spans of length 0 are dropped.
     """
-    num_masked = int(np.ceil(mask_fraction * len(text)))
-    if not num_masked:
-        return text
-    lengths = rng.poisson(mean_span, size=num_masked + 8)
-    spans = lengths[lengths > 0]
-    spans = spans[: int(np.searchsorted(np.cumsum(spans), num_masked)) + 1]
-    spans[-1] -= max(0, int(spans.sum()) - num_masked)
-    length = len(text) - num_masked + len(spans)  # after each span has become one token
-    span_positions = np.sort(rng.choice(length, size=len(spans), replace=False))
-    span_lengths = np.full(length, -1, np.int64)
-    span_lengths[span_positions] = spans
-    widths = np.where(span_lengths > 0, span_lengths, 1)
-    starts = np.cumsum(widths) - widths
-    return np.where(span_lengths > 0, mask, text[np.minimum(starts, len(text) - 1)])
+    num_masked = np.ceil(mask_fraction * texts.lengths).astype(np.int64)
+    spans, num_spans = _draw_spans(num_masked, mean_span, rng)
+    lengths = texts.lengths - num_masked + num_spans  # after each span has become one token
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    order = np.argsort(np.repeat(np.arange(len(texts)), lengths) + rng.random(offsets[-1]))
+    is_span = np.zeros(offsets[-1], bool)
+    is_span[order[_positions(offsets[:-1], num_spans)]] = True  # random tokens of each text, as many as it has spans
+    widths = np.ones(offsets[-1], np.int64)
+    widths[is_span] = spans
+    starts = np.cumsum(widths) - widths  # all texts together keep their length, so these are positions in `values`
+    return Ragged(np.where(is_span, mask, texts.values[starts]).astype(np.int32), offsets, texts.pad)
 
 
-def passage_tokens(examples: Examples, tokens: SpecialTokens) -> list[np.ndarray]:
+def passage_tokens(examples: Examples, tokens: SpecialTokens) -> Ragged:
     """Return the tokens of each text, without special tokens."""
-    texts = map(examples.features.passage_tokens, examples.rows)
-    return [text[~np.isin(text, tokens.special)] for text in texts]
+    texts = examples.features.passage_tokens(examples.rows)
+    return texts.keep(~np.isin(texts.values, tokens.special))
 
 
-def _add_begin_and_end(texts: Sequence[np.ndarray], tokens: SpecialTokens) -> list[np.ndarray]:
-    return [np.concatenate([[tokens.begin], text, [tokens.end]]) for text in texts]
+def _draw_spans(num_masked: np.ndarray, mean_span: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the span lengths of all texts, one text after another, and the number of spans of each text."""
+    text = np.repeat(np.arange(len(num_masked)), np.where(num_masked, num_masked + 8, 0))
+    draws = rng.poisson(mean_span, size=len(text))
+    text, draws = text[draws > 0], draws[draws > 0]
+    drawn_before = np.cumsum(draws) - draws
+    first_draws = np.searchsorted(text, np.arange(len(num_masked)))
+    covered = drawn_before - np.append(drawn_before, 0)[first_draws][text]  # by the earlier spans of the same text
+    is_used = covered < num_masked[text]
+    spans = np.minimum(draws, num_masked[text] - covered)[is_used]
+    return spans, np.bincount(text[is_used], minlength=len(num_masked))
 
 
-def _pad_arrays(rows: Sequence[np.ndarray], pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a padded matrix, and a mask that is True where a value is not padding."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    mask = np.arange(int(lengths.max(initial=1))) < lengths[:, None]
-    padded = np.full(mask.shape, pad, np.int64)
-    if len(rows):
-        padded[mask] = np.concatenate(rows)
-    return padded, mask
+def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the positions of several slices of an array, one slice after another."""
+    shifts = starts - (np.cumsum(lengths) - lengths)
+    positions: np.ndarray = np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))
+    return positions
 
 
-def _ragged_from_mask(values: np.ndarray, mask: np.ndarray, pad: int) -> Ragged:
-    """Make a ragged column of the values at the True positions of `mask`, given in row-major order."""
-    offsets = np.concatenate([[0], np.cumsum(mask.sum(1))]).astype(np.int64)
-    return Ragged(values.astype(np.int32), offsets, pad)
+def _add_tokens(texts: Ragged, pad: int, begin: int | None = None, end: int | None = None) -> Ragged:
+    """Put a token before each text, and one after it."""
+    lengths = texts.lengths + (begin is not None) + (end is not None)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    values = np.empty(offsets[-1], np.int32)
+    values[_positions(offsets[:-1] + (begin is not None), texts.lengths)] = texts.values
+    if begin is not None:
+        values[offsets[:-1]] = begin
+    if end is not None:
+        values[offsets[1:] - 1] = end
+    return Ragged(values, offsets, pad)

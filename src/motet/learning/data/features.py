@@ -72,7 +72,15 @@ class Ragged:
         return np.where(mask, self.values[positions], self.pad), mask
 
     def select(self, rows: np.ndarray) -> Ragged:
-        return Ragged.from_arrays([self[row] for row in rows], self.pad)
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        positions = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(self.values[positions], offsets, self.pad)
+
+    def keep(self, is_kept: np.ndarray) -> Ragged:
+        """Return the same rows with only some of their values."""
+        kept_before = np.concatenate([[0], np.cumsum(is_kept)]).astype(np.int64)
+        return Ragged(self.values[is_kept], kept_before[self.offsets], self.pad)
 
 
 Column = Ragged | np.ndarray
@@ -117,13 +125,14 @@ class Features:
             ids.offsets[rows + 1] - ids.offsets[rows] if isinstance(ids, Ragged) else np.full(len(rows), ids.shape[1])
         )
 
-    def passage_tokens(self, row: int) -> np.ndarray:
-        """Return the tokens of the text itself, without a question that precedes it.
+    def passage_tokens(self, rows: np.ndarray) -> Ragged:
+        """Return the tokens of the texts themselves, without questions that precede them.
 
         `metadata["token_starts"]` is -1 for tokens outside the passage.
         """
         ids, token_starts = self.columns["input_ids"], self.metadata.get("token_starts")
-        return ids[row] if token_starts is None else ids[row][token_starts[row] >= 0]
+        texts = ids.select(rows) if isinstance(ids, Ragged) else Ragged.from_arrays(list(ids[rows]))
+        return texts.keep(token_starts.select(rows).values >= 0) if isinstance(token_starts, Ragged) else texts
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         """Return rows as padded tensors, with an `attention_mask`."""
