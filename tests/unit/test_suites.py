@@ -120,6 +120,16 @@ def test_a_claim_about_a_column_with_several_metrics_names_the_metric() -> None:
     assert len(suite.table("traffic").claims) == 2
 
 
+def test_a_metric_of_the_clients_and_the_global_one_are_two_columns() -> None:
+    columns = "columns: {α=1: {shows: [accuracy, MB, rounds to 0.7]}}"
+    for shows, headings in {
+        "[local accuracy, MB]": ["α=1 accuracy", "α=1 MB"],
+        "[local accuracy, accuracy]": ["α=1 local accuracy", "α=1 accuracy"],
+    }.items():
+        suite = parse_suite("two", SUITE.replace(columns, f"columns: {{α=1: {{shows: {shows}}}}}"))
+        assert suite.table("traffic").headings == headings
+
+
 @pytest.mark.parametrize(
     "request_",
     [

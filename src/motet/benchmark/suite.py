@@ -85,7 +85,9 @@ class TableSpec:
         shows = self.column(name).shows or self.shows or (PRIMARY_METRIC,)
         if len(shows) == 1:
             return {name: shows[0]}
-        return {f"{name} {metric.removeprefix('own ').removeprefix('local ')}": metric for metric in shows}
+        short = {metric: metric.removeprefix("own ").removeprefix("local ") for metric in shows}
+        is_unique = len(set(short.values())) == len(shows)  # not so for "local score" beside "score"
+        return {f"{name} {short[metric] if is_unique else metric}": metric for metric in shows}
 
     @property
     def headings(self) -> list[str]:
