@@ -15,7 +15,13 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer
 from motet.learning.modules.model import Model
-from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions, completion_logits
+from motet.learning.objectives import completion
+from motet.learning.objectives.completion import (
+    CompletionCrossEntropy,
+    CompletionLoss,
+    GeneratedCompletions,
+    completion_logits,
+)
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
@@ -90,7 +96,7 @@ def trained(model: Model, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str) -> None:
+def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, features = make_model(family), make_features()
     packed = PackedModel(model, model.module, CPU)
     params = type(model.initial_params)(model.layout, trained(model))
@@ -107,6 +113,10 @@ def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str) -> No
         input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels
     )["loss"]
     assert torch.isclose((losses * weights).sum() / weights.sum(), reference, rtol=1e-5)
+    monkeypatch.setattr(completion, "_MAX_LOGITS", 2 * VOCABULARY * len(rows))
+    with torch.no_grad():  # logits of two tokens of each row at a time
+        evaluated = CompletionLoss().read(packed, batch)
+    assert torch.allclose(evaluated["loss"], losses * weights, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -9,6 +9,7 @@ real token sees the padding behind it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from motet.learning.objectives.supervised import Batch, Forward, Objective, toke
 logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "attention_mask" not in str(record.msg))
 # Settings with which the logits are not simply the output layer of the last hidden states (Gemma, Granite, Cohere, …).
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+_MAX_LOGITS = 2**28  # at a time, where no gradient is needed: 1 GB in float32
 
 
 @message
@@ -45,8 +47,9 @@ class CompletionLoss(Readout):
     """The loss summed over each completion, and the number of its tokens."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        per_token = token_losses(completion_logits(forward, batch).float(), batch["labels"])
-        return {"loss": per_token.sum(1), "count": (batch["labels"] != IGNORE_INDEX).sum(1)}
+        labels = batch["labels"]
+        per_token = forward.apply(_losses_at, batch["input_ids"], _label_positions(batch), labels, masked=False)
+        return {"loss": per_token.sum(1), "count": (labels != IGNORE_INDEX).sum(1)}
 
 
 @message
@@ -58,28 +61,42 @@ class GeneratedCompletions(Readout):
     max_new_tokens: int = 64
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        losses = CompletionLoss().read(forward, batch)  # first: if memory is short, little time is lost
         generate = _GreedyDecoding(self.max_new_tokens)
-        tokens = forward.apply(generate, batch["input_ids"], batch["completion_start"])
-        return {"predictions": tokens, **CompletionLoss().read(forward, batch)}
+        return {"predictions": forward.apply(generate, batch["input_ids"], batch["completion_start"]), **losses}
 
 
 def completion_logits(forward: Forward, batch: Batch) -> Tensor:
     """Return the logits that predict each token of `labels`, [rows, tokens, vocabulary]."""
+    return forward.apply(_logits_at, batch["input_ids"], _label_positions(batch), masked=False)
+
+
+def _label_positions(batch: Batch) -> Tensor:
+    """Return the positions whose logits predict `labels`, [rows, tokens]."""
     labels, ids = batch["labels"], batch["input_ids"]
     offsets = torch.arange(labels.shape[1], device=ids.device)
-    positions = (batch["completion_start"].unsqueeze(1) - 1 + offsets).clamp(max=ids.shape[1] - 1)
-    return forward.apply(_logits_at, ids, positions, masked=False)
+    return (batch["completion_start"].unsqueeze(1) - 1 + offsets).clamp(max=ids.shape[1] - 1)
 
 
 def _logits_at(module: Any, ids: Tensor, positions: Tensor) -> Tensor:
     """Run a causal model and return its logits at `positions`, [rows, tokens]."""
-    config = module.config
-    if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
-        logits: Tensor = module(input_ids=ids, use_cache=False)["logits"]
-        return _gather(logits, positions)
-    hidden = module.base_model(input_ids=ids, use_cache=False)[0]
-    output: Tensor = module.get_output_embeddings()(_gather(hidden, positions))
-    return output
+    states, compute_logits = _run(module, ids)
+    return compute_logits(_gather(states, positions))
+
+
+def _losses_at(module: Any, ids: Tensor, positions: Tensor, labels: Tensor) -> Tensor:
+    """Run a causal model and return the loss of each label. Logits exist for a few tokens of every row at a time."""
+    states, compute_logits = _run(module, ids)
+    columns = max(1, _MAX_LOGITS // (len(ids) * module.config.get_text_config().vocab_size))
+    parts = zip(positions.split(columns, 1), labels.split(columns, 1), strict=True)
+    return torch.cat([token_losses(compute_logits(_gather(states, p)).float(), t) for p, t in parts], 1)
+
+
+def _run(module: Any, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Run a causal model. Return a state of each token, and the function that turns states into logits."""
+    if any(getattr(module.config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
+        return module(input_ids=ids, use_cache=False)["logits"], lambda logits: logits
+    return module.base_model(input_ids=ids, use_cache=False)[0], module.get_output_embeddings()
 
 
 def _gather(states: Tensor, positions: Tensor) -> Tensor:
