@@ -21,6 +21,7 @@ from motet.experiment.commands.chat import open_chat
 from motet.experiment.commands.model_export import export_models, loading_code
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
+from motet.learning.data.chat_format import Turn
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 
 SETTINGS = [
@@ -125,6 +126,19 @@ def test_chat_answers_as_the_run_did(run: Path) -> None:
         app, ["chat", str(run / "model"), "--max-new-tokens", "8"], input=f"{sample['prompt']}\n\n"
     )
     assert result.output.strip() == sample["after"]
+
+
+def test_chat_writes_prompts_as_in_training(tmp_path: Path) -> None:
+    """The base has a chat template, but the run uses Alpaca's layout. The exported tokenizer says so."""
+    base = save_base(tmp_path / "base")
+    changes = [*SETTINGS, f"model.name={base}", "model.adapter.rank=4", "model.max_tokens=60", "task.template=alpaca"]
+    run_recipe(load_recipe("toy-instruct", changes), tmp_path / "run")
+    sample = json.loads((tmp_path / "run" / "samples.json").read_text())[0]
+    export_models(tmp_path / "run", tmp_path / "merged", merged=True)
+    for folder in (tmp_path / "run", tmp_path / "merged"):
+        session = open_chat(folder, device="cpu", max_new_tokens=8)
+        assert "### Instruction:" in session.chat.render_prompt([Turn("user", "a")])
+        assert session.reply(sample["prompt"]) == sample["after"]
 
 
 def test_adapters_of_another_model_and_folders_without_a_model_are_rejected(run: Path, tmp_path: Path) -> None:

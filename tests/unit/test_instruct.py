@@ -178,7 +178,7 @@ def test_the_chat_template_writes_the_prompt_and_ends_the_answer() -> None:
     tokenizer = make_tokenizer(CHAT_ML)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     chat = ChatFormat(tokenizer, "auto", "model")
-    assert chat.uses_template
+    assert chat.template is None
     assert chat.render_prompt([Turn("user", "how?")]) == "<|im_start|>user\nhow?<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.convert_ids_to_tokens(chat.end_token) == "<|im_end|>"
     assert tokenizer.decode(chat.tokenize_completions(["fine"])[0]) == "fine <|im_end|>"
@@ -196,6 +196,11 @@ def test_without_a_chat_template_the_layout_is_that_of_alpaca() -> None:
     text = chat.render_prompt([Turn("user", "how are you?")])
     assert text.startswith("Below is an instruction that describes a task.")
     assert text.endswith("\n\n### Instruction:\nhow are you?\n\n### Response:\n")
+    turns = [Turn("system", "Be brief."), Turn("user", "a"), Turn("assistant", "b"), Turn("tool", "c")]
+    assert chat.render_prompt(turns) == (
+        "Be brief.\n\n### Instruction:\na\n\n### Response:\nb\n\n### Input:\nc\n\n### Response:\n"
+    )
+    assert ChatFormat(make_tokenizer(CHAT_ML), "none", "model").render_prompt(turns[1:3]) == "a\nb"
     assert chat.end_token == chat.tokenizer.eos_token_id
 
 

@@ -231,14 +231,19 @@ def find_model(name: str) -> str:
     return name
 
 
-def load_causal_model(name: str) -> tuple[Any, Any]:
-    """Return a pretrained causal model in evaluation mode, and its tokenizer."""
+def load_causal_model(name: str) -> Any:
+    """Return a pretrained causal model in evaluation mode."""
     import transformers
 
-    path = find_model(name)
     with quiet_transformers():
-        module = _from_pretrained(transformers.AutoModelForCausalLM, path, "model")
-        return module.eval(), _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
+        return _from_pretrained(transformers.AutoModelForCausalLM, find_model(name), "model").eval()
+
+
+def load_tokenizer(path: str) -> Any:
+    import transformers
+
+    with quiet_transformers():
+        return _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
 
 
 def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:

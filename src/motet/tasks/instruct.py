@@ -10,7 +10,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn, describe_row
+from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn, describe_row, has_chat_template
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -100,6 +100,9 @@ class Instruct(Task):
 
     def describe_features(self, features: Features, model: Model) -> list[str]:
         return describe_prompts(features, model, self.template)
+
+    def chat_template(self, model: Model) -> str | None:
+        return ChatFormat(model.tokenizer, self.template, model.key).template
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores, is_closed = self._score(predictions, examples)
@@ -211,7 +214,7 @@ def check_completions_fit(
 
 def describe_prompts(features: Features, model: Model, template: TemplateName) -> list[str]:
     notes = []
-    if template == "auto" and not ChatFormat(model.tokenizer, template, model.key).uses_template:
+    if template == "auto" and not has_chat_template(model.tokenizer):
         notes.append("the tokenizer has no chat template; prompts have Alpaca's layout (task.template=alpaca)")
     removed = features.metadata["removed_tokens"]
     count = int(np.count_nonzero(np.asarray(removed)))

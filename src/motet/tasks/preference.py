@@ -66,6 +66,9 @@ class Preference(Task):
     def describe_features(self, features: Features, model: Model) -> list[str]:
         return describe_prompts(features, model, self.template)
 
+    def chat_template(self, model: Model) -> str | None:
+        return ChatFormat(model.tokenizer, self.template, model.key).template
+
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores = self.score_examples(predictions, examples)
         means = {name: float(predictions[name].double().mean()) for name in ("margin", "loss")}

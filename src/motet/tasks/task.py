@@ -87,6 +87,10 @@ class Task(Protocol):
         """Say what happened to the texts, such as how many are truncated."""
         return []
 
+    def chat_template(self, model: Model) -> str | None:
+        """Return the chat template in which prompts are written, if it is not that of the model's tokenizer."""
+        return None
+
     def read_samples(self, predictions: Predictions, examples: Examples) -> list[dict[str, Any]]:
         """Return what the model wrote for each example: `prompt`, `reference` and `generated`."""
         return []

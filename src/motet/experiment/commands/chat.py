@@ -12,9 +12,9 @@ import torch
 from motet.core.errors import ConfigError
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.model_export import is_adapter_folder
-from motet.learning.data.chat_format import ChatFormat, Turn
+from motet.learning.data.chat_format import ChatFormat, Turn, has_chat_template
 from motet.models.adapters import load_adapter
-from motet.models.load_model import load_causal_model
+from motet.models.load_model import find_model, load_causal_model, load_tokenizer
 
 
 class ChatSession:
@@ -22,7 +22,8 @@ class ChatSession:
 
     def __init__(self, module: Any, tokenizer: Any, name: str, max_new_tokens: int = 256, system: str = "") -> None:
         self.module, self.tokenizer, self.max_new_tokens = module, tokenizer, max_new_tokens
-        self.chat = ChatFormat(tokenizer, "auto", name)
+        # The tokenizer of a model that was tuned for chat has a template. Other models go on with the text.
+        self.chat = ChatFormat(tokenizer, "chat" if has_chat_template(tokenizer) else "none", name)
         self.turns = [Turn("system", system)] if system else []
 
     def reply(self, text: str) -> str:
@@ -70,10 +71,11 @@ def open_chat(
         if base is not None:
             raise ConfigError(f"--base is '{base}', but '{path}' is a whole model without adapters. Remove --base.")
         _require_causal_model(path)
-        module, tokenizer = load_causal_model(str(path))
+        name, module = str(path), load_causal_model(str(path))
     else:
         settings = json.loads((path / "adapter_config.json").read_text("utf-8"))
         name = base or str(settings["base_model_name_or_path"])
-        module, tokenizer = load_causal_model(name)
-        module = load_adapter(module, path, name)
+        module = load_adapter(load_causal_model(name), path, name)
+    # Adapters of other programs may come without a tokenizer.
+    tokenizer = load_tokenizer(str(path) if (path / "tokenizer_config.json").exists() else find_model(name))
     return ChatSession(module.to(resolve_device(device)), tokenizer, path.name, max_new_tokens, system)

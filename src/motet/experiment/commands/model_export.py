@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from dataclasses import replace
@@ -128,7 +129,7 @@ def save_pretrained(
     """
     module = model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)
-    save_tokenizer(model, folder)
+    save_tokenizer(model, task, folder)
     saves_adapters = bool(model.adapter_base) and not merged
     if card is not None:
         (folder / "README.md").write_text(replace(card, has_adapters=saves_adapters).render(), "utf-8")
@@ -150,22 +151,19 @@ def save_pretrained(
         save_module(folder)
 
 
-def save_tokenizer(model: Model, folder: Path) -> None:
-    """Save the tokenizer with the length at which texts were cut in training, so that `truncation=True` cuts there."""
-    tokenizer = model.tokenizer
-    if model.max_tokens is None or model.adapter_base:  # a chat model reads longer texts than those of its tuning
-        tokenizer.save_pretrained(folder)
-        return
-    length = tokenizer.model_max_length
-    tokenizer.model_max_length = model.max_tokens
-    if tokenizer.is_fast:
-        tokenizer.backend_tokenizer.enable_truncation(model.max_tokens)
-    try:
-        tokenizer.save_pretrained(folder)
-    finally:
-        tokenizer.model_max_length = length
+def save_tokenizer(model: Model, task: Task, folder: Path) -> None:
+    """Save the tokenizer as the model was trained: with its chat template, and the length at which texts were cut.
+
+    `truncation=True` then cuts there.
+    """
+    tokenizer = copy.deepcopy(model.tokenizer)
+    if template := task.chat_template(model):
+        tokenizer.chat_template = template
+    if model.max_tokens is not None and not model.adapter_base:  # a chat model reads longer texts than those of its tuning
+        tokenizer.model_max_length = model.max_tokens
         if tokenizer.is_fast:
-            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.enable_truncation(model.max_tokens)
+    tokenizer.save_pretrained(folder)
 
 
 def push_model(folder: Path, repository: str) -> str:

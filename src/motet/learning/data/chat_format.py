@@ -8,10 +8,16 @@ from typing import Any, Literal, NamedTuple
 from motet.core.errors import ConfigError, DataError, first_line
 
 TemplateName = Literal["auto", "chat", "alpaca"]
-ALPACA_INTRODUCTION = (
-    "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-)
-ALPACA_HEADINGS = {"user": "### Instruction:", "assistant": "### Response:"}
+# Alpaca's layout as a chat template. Exported models carry it, so that others write prompts as in training.
+_ALPACA = """
+{%- set system = messages | selectattr("role", "equalto", "system") | map(attribute="content") | join("\n") -%}
+{{ system or "Below is an instruction that describes a task. Write a response that appropriately completes the request." }}
+{%- for message in messages if message.role != "system" -%}
+{{ "\n\n" + {"user": "### Instruction:", "assistant": "### Response:"}.get(message.role, "### Input:") }}
+{{- "\n" + message.content + (eos_token if loop.last and message.role == "assistant" else "") }}
+{%- endfor -%}
+{{ "\n\n### Response:\n" if add_generation_prompt else "" }}"""
+_CONTINUATION = "{{ messages | map(attribute='content') | join('\n') }}"  # no layout: the model goes on with the text
 _QUESTION, _ANSWER = "motetquestion", "motetanswer"  # must survive any template
 _MAX_QUOTED = 120  # characters of a template's error message
 BATCH_SIZE = 1_000  # texts per call of a fast tokenizer
@@ -30,20 +36,28 @@ class TruncatedPrompt(NamedTuple):
 
 
 class ChatFormat:
-    """Writes prompts as a model expects them. A completion follows its prompt and ends with `end_token`."""
+    """Writes prompts as a model expects them. A completion follows its prompt and ends with `end_token`.
 
-    def __init__(self, tokenizer: Any, template: TemplateName, model: str, virtual_tokens: Sequence[int] = ()) -> None:
-        """`virtual_tokens` come before every prompt and are never cut."""
+    `template` is the chat template that replaces the tokenizer's own, if one does.
+    """
+
+    def __init__(
+        self, tokenizer: Any, template: TemplateName | Literal["none"], model: str, virtual_tokens: Sequence[int] = ()
+    ) -> None:
+        """`virtual_tokens` come before every prompt and are never cut. With "none", prompts have no layout."""
         self.tokenizer, self.model, self.virtual_tokens = tokenizer, model, list(virtual_tokens)
         if template == "chat" and not has_chat_template(tokenizer):
             raise ConfigError(
                 f"task.template is chat, but the tokenizer of {model} has no chat template. Set task.template=alpaca "
                 "for a plain layout, or choose a model that is tuned for chat."
             )
-        self.uses_template = template != "alpaca" and has_chat_template(tokenizer)
-        if self.uses_template:
+        self.template: str | None = None
+        if template in ("alpaca", "none") or not has_chat_template(tokenizer):
+            start = "{{ bos_token }}" if _starts_with_bos(tokenizer) else ""
+            self.template = start + (_CONTINUATION if template == "none" else _ALPACA)
+        else:
             self._check_template()
-        end_token = find_end_token(tokenizer) if self.uses_template else tokenizer.eos_token_id
+        end_token = find_end_token(tokenizer) if self.template is None else tokenizer.eos_token_id
         if end_token is None:
             raise ConfigError(
                 f"the tokenizer of {model} has no end-of-text token, so completions cannot end; expected eos_token in "
@@ -53,7 +67,14 @@ class ChatFormat:
 
     def render_prompt(self, turns: Sequence[Turn]) -> str:
         """Return the text after which the model writes its answer."""
-        return self._render_template(turns) if self.uses_template else _render_alpaca(turns)
+        try:
+            return _apply_template(self.tokenizer, turns, self.template, add_generation_prompt=True)
+        except Exception as error:  # templates are programs of the model's authors and raise anything
+            roles = ", ".join(turn.role for turn in turns)
+            raise ConfigError(
+                f"the chat template of {self.model} fails on a conversation with the roles {roles} "
+                f"({first_line(error)[:_MAX_QUOTED]}). Change the row, or set task.template=alpaca."
+            ) from None
 
     def tokenize_prompts(self, name: str, conversations: Iterable[Sequence[Turn]]) -> list[list[int]]:
         """Return the tokens of each prompt. An error names the row of corpus `name` that does not fit."""
@@ -63,9 +84,7 @@ class ChatFormat:
                 texts.append(self.render_prompt(turns))
             except ConfigError as error:
                 raise DataError(f"{name}, {describe_row(row)}: {error}") from None
-        prompts = self._tokenize(texts)
-        start = [*self.virtual_tokens, *([] if self.uses_template else _start_tokens(self.tokenizer))]
-        return [[*start, *prompt] for prompt in prompts]
+        return [[*self.virtual_tokens, *prompt] for prompt in self._tokenize(texts)]
 
     def tokenize_completions(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each completion, with the end token."""
@@ -87,19 +106,9 @@ class ChatFormat:
             ids += self.tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
-    def _render_template(self, turns: Sequence[Turn]) -> str:
-        try:
-            return _apply_template(self.tokenizer, turns, add_generation_prompt=True)
-        except Exception as error:  # templates are programs of the model's authors and raise anything
-            roles = ", ".join(turn.role for turn in turns)
-            raise ConfigError(
-                f"the chat template of {self.model} fails on a conversation with the roles {roles} "
-                f"({first_line(error)[:_MAX_QUOTED]}). Change the row, or set task.template=alpaca."
-            ) from None
-
     def _check_template(self) -> None:
         """Raise an error if the template fails, or leaves out what it is given."""
-        if _QUESTION not in self._render_template([Turn("user", _QUESTION)]):
+        if _QUESTION not in self.render_prompt([Turn("user", _QUESTION)]):
             raise ConfigError(
                 f"the chat template of {self.model} does not write the user's message; expected a template for "
                 "messages with role and content. Set task.template=alpaca."
@@ -122,7 +131,7 @@ def find_end_token(tokenizer: Any) -> int | None:
         return end
     turns = [Turn("user", _QUESTION), Turn("assistant", _ANSWER)]
     try:
-        text = _apply_template(tokenizer, turns, add_generation_prompt=False)
+        text = _apply_template(tokenizer, turns, None, add_generation_prompt=False)
     except Exception:  # a template for prompts alone; answers then end with the end-of-text token
         return end
     ids = tokenizer(text.rpartition(_ANSWER)[2], add_special_tokens=False)["input_ids"]
@@ -130,19 +139,15 @@ def find_end_token(tokenizer: Any) -> int | None:
     return next((token for token in ids if token in special), end)
 
 
-def _apply_template(tokenizer: Any, turns: Sequence[Turn], *, add_generation_prompt: bool) -> str:
+def _apply_template(tokenizer: Any, turns: Sequence[Turn], template: str | None, *, add_generation_prompt: bool) -> str:
     messages = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
+    return str(
+        tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=add_generation_prompt
+        )
+    )
 
 
-def _render_alpaca(turns: Sequence[Turn]) -> str:
-    system = [turn.content for turn in turns if turn.role == "system"]
-    parts = ["\n".join(system) or ALPACA_INTRODUCTION]
-    parts += [f"{ALPACA_HEADINGS.get(t.role, '### Input:')}\n{t.content}" for t in turns if t.role != "system"]
-    return "\n\n".join([*parts, f"{ALPACA_HEADINGS['assistant']}\n"])
-
-
-def _start_tokens(tokenizer: Any) -> list[int]:
-    """Return the beginning-of-text token if the tokenizer puts it before texts."""
-    start = tokenizer.bos_token_id
-    return [start] if start is not None and tokenizer("a")["input_ids"][:1] == [start] else []
+def _starts_with_bos(tokenizer: Any) -> bool:
+    """True if the tokenizer puts a beginning-of-text token before texts."""
+    return tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
