@@ -114,9 +114,11 @@ def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str, monke
     )["loss"]
     assert torch.isclose((losses * weights).sum() / weights.sum(), reference, rtol=1e-5)
     monkeypatch.setattr(completion, "_MAX_LOGITS", 2 * VOCABULARY * len(rows))
-    with torch.no_grad():  # logits of two tokens of each row at a time
-        evaluated = CompletionLoss().read(packed, batch)
-    assert torch.allclose(evaluated["loss"], losses * weights, rtol=1e-5)
+    for readout in (CompletionLoss(), GeneratedCompletions(max_new_tokens=3)):  # two tokens of each row at a time
+        with torch.no_grad():
+            evaluated = readout.read(packed, batch)
+        assert torch.allclose(evaluated["loss"], losses * weights, rtol=1e-5)
+        assert torch.equal(evaluated["count"], weights.long())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -8,6 +8,7 @@ real token sees the padding behind it.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from motet.learning.objectives.supervised import Batch, Forward, Objective, toke
 logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "attention_mask" not in str(record.msg))
 # Settings with which the logits are not simply the output layer of the last hidden states (Gemma, Granite, Cohere, …).
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+ComputeLogits = Callable[[Tensor], Tensor]
 _MAX_LOGITS = 2**28  # at a time, where no gradient is needed: 1 GB in float32
 
 
@@ -61,9 +63,13 @@ class GeneratedCompletions(Readout):
     max_new_tokens: int = 64
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        losses = CompletionLoss().read(forward, batch)  # first: if memory is short, little time is lost
-        generate = _GreedyDecoding(self.max_new_tokens)
-        return {"predictions": forward.apply(generate, batch["input_ids"], batch["completion_start"]), **losses}
+        decoding = _GreedyDecoding(self.max_new_tokens)
+        tokens = forward.apply(decoding.generate, batch["input_ids"], batch["completion_start"])
+        if not decoding.can_continue(forward.module):
+            return {"predictions": tokens, **CompletionLoss().read(forward, batch)}
+        labels = batch["labels"]
+        losses = forward.apply(decoding.compute_losses, batch["input_ids"], labels)
+        return {"predictions": tokens, "loss": losses.sum(1), "count": (labels != IGNORE_INDEX).sum(1)}
 
 
 def completion_logits(forward: Forward, batch: Batch) -> Tensor:
@@ -80,47 +86,83 @@ def _label_positions(batch: Batch) -> Tensor:
 
 def _logits_at(module: Any, ids: Tensor, positions: Tensor) -> Tensor:
     """Run a causal model and return its logits at `positions`, [rows, tokens]."""
-    states, compute_logits = _run(module, ids)
+    states, compute_logits = _run(module, input_ids=ids, use_cache=False)
     return compute_logits(_gather(states, positions))
 
 
 def _losses_at(module: Any, ids: Tensor, positions: Tensor, labels: Tensor) -> Tensor:
-    """Run a causal model and return the loss of each label. Logits exist for a few tokens of every row at a time."""
-    states, compute_logits = _run(module, ids)
-    columns = max(1, _MAX_LOGITS // (len(ids) * module.config.get_text_config().vocab_size))
-    parts = zip(positions.split(columns, 1), labels.split(columns, 1), strict=True)
-    return torch.cat([token_losses(compute_logits(_gather(states, p)).float(), t) for p, t in parts], 1)
+    """Run a causal model and return the loss of each label."""
+    states, compute_logits = _run(module, input_ids=ids, use_cache=False)
+    return _losses(module, _gather(states, positions), compute_logits, labels)
 
 
-def _run(module: Any, ids: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _losses(module: Any, states: Tensor, compute_logits: ComputeLogits, labels: Tensor) -> Tensor:
+    """Return the loss of each label. Logits exist for a few tokens of every row at a time."""
+    columns = max(1, _MAX_LOGITS // (len(labels) * module.config.get_text_config().vocab_size))
+    parts = [slice(start, start + columns) for start in range(0, labels.shape[1], columns)]
+    return torch.cat([token_losses(compute_logits(states[:, part]).float(), labels[:, part]) for part in parts], 1)
+
+
+def _run(module: Any, **inputs: Any) -> tuple[Tensor, ComputeLogits]:
     """Run a causal model. Return a state of each token, and the function that turns states into logits."""
     if any(getattr(module.config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
-        return module(input_ids=ids, use_cache=False)["logits"], lambda logits: logits
-    return module.base_model(input_ids=ids, use_cache=False)[0], module.get_output_embeddings()
+        return module(**inputs)["logits"], lambda logits: logits
+    return module.base_model(**inputs)[0], module.get_output_embeddings()
 
 
 def _gather(states: Tensor, positions: Tensor) -> Tensor:
     return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
 
-@dataclass(frozen=True)
 class _GreedyDecoding:
-    max_new_tokens: int
+    """Generates completions. What it computes for the prompts is kept, so that the loss needs no second pass over them."""
 
-    def __call__(self, module: Any, ids: Tensor, starts: Tensor) -> Tensor:
+    def __init__(self, max_new_tokens: int) -> None:
+        self.max_new_tokens = max_new_tokens
+        self.mask = self.last_tokens = torch.zeros(0, 0)
+        self.cache: Any = None
+
+    def generate(self, module: Any, ids: Tensor, starts: Tensor) -> Tensor:
         """Generate completions; return [rows, max_new_tokens], padded with IGNORE_INDEX after the end token."""
-        prompts, mask = _left_padded_prompts(ids, starts, int(module.config.pad_token_id))
-        generated = module.generate(
+        prompts, self.mask = _left_padded_prompts(ids, starts, int(module.config.pad_token_id))
+        output = module.generate(
             input_ids=prompts,
-            attention_mask=mask,
+            attention_mask=self.mask,
             max_new_tokens=self.max_new_tokens,
             do_sample=False,
             num_beams=1,
             use_cache=True,
-        )[:, prompts.shape[1] :]
+            return_dict_in_generate=True,
+        )
+        self.cache, self.last_tokens = output.past_key_values, prompts[:, -1:]
+        generated = output.sequences[:, prompts.shape[1] :]
         tokens = ids.new_full((len(ids), self.max_new_tokens), IGNORE_INDEX)
         tokens[:, : generated.shape[1]] = generated
         return tokens
+
+    def can_continue(self, module: Any) -> bool:
+        """True if the cache can go back to the end of the prompts, and the model reads positions."""
+        from transformers.cache_utils import Cache, DynamicLayer
+
+        reads_positions = "position_ids" in inspect.signature(module.base_model.forward).parameters
+        is_plain = isinstance(self.cache, Cache) and all(type(layer) is DynamicLayer for layer in self.cache.layers)
+        return reads_positions and is_plain
+
+    def compute_losses(self, module: Any, ids: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each label, [rows, tokens]."""
+        width = self.mask.shape[1] - 1  # the last token of a prompt predicts the first label
+        self.cache.crop(width - self.cache.get_seq_length())  # negative: the number of tokens to remove
+        inputs = torch.cat([self.last_tokens, labels[:, :-1].clamp(min=0)], 1)
+        mask = torch.cat([self.mask, torch.ones_like(inputs[:, 1:])], 1)
+        states, compute_logits = _run(
+            module,
+            input_ids=inputs,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, width:],
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        return _losses(module, states, compute_logits, labels)
 
 
 def _left_padded_prompts(ids: Tensor, starts: Tensor, pad: int) -> tuple[Tensor, Tensor]:
