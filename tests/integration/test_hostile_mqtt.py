@@ -26,8 +26,8 @@ from motet.transport.connections import Connections
 from motet.transport.framing import OutgoingMessage
 from motet.transport.local_broker import LocalBroker
 from motet.transport.mqtt import MqttServerLink, serve_mqtt
-from motet.transport.mqtt_broker import BrokerConfig
-from motet.transport.mqtt_encryption import ClientHandshake, LinkNames, ServerKey
+from motet.transport.mqtt_broker import DEFAULT_USER, BrokerConfig
+from motet.transport.mqtt_encryption import ClientHandshake, LinkNames, ServerKey, derive_broker_password
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 from motet.wire.format import MAGIC, WIRE_VERSION
@@ -215,6 +215,21 @@ def test_clients_may_subscribe_while_the_built_in_broker_waits_within_a_loop() -
         broker.stop()
 
 
+def may_subscribe(config: BrokerConfig, *topics: str) -> list[bool]:
+    """Return for each topic whether the broker lets a client read it."""
+    client, answers, answered = Client(CallbackAPIVersion.VERSION2), list[Any](), threading.Event()
+    client.on_subscribe = lambda _, __, ___, reasons, ____: (answers.extend(reasons), answered.set())
+    client.on_connect = lambda *_: client.subscribe([(config.topic(topic), 1) for topic in topics])
+    client.username_pw_set(config.user or "", config.password)
+    config.connect(client)
+    client.loop_start()
+    assert answered.wait(10)
+    client.disconnect()
+    client.loop_stop()
+    return [not reason.is_failure for reason in answers]
+
+
+@pytest.mark.filterwarnings("error::DeprecationWarning:amqtt.plugins.topic_checking")
 def test_the_built_in_broker_accepts_nobody_without_a_password() -> None:
     key = ServerKey.generate()
     broker = LocalBroker(BrokerConfig("127.0.0.1:0"), key)
@@ -226,6 +241,8 @@ def test_the_built_in_broker_accepts_nobody_without_a_password() -> None:
             link = join(BrokerConfig(broker.address), key)
             check_client_is_served(connections, link)
             link.close()
+            client = BrokerConfig(broker.address, user=DEFAULT_USER, password=derive_broker_password(key.public))
+            assert may_subscribe(client, "down/+/+", "server", "up/+/+", "#") == [True, True, False, False]
     finally:
         broker.stop()
 

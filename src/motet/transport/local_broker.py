@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from motet.transport.mqtt_encryption import ServerKey, derive_broker_password
 
 try:
     from amqtt.broker import Broker
+    from amqtt.plugins.topic_checking import TopicAccessControlListPlugin
     from pwdlib.hashers.argon2 import Argon2Hasher
 except ImportError:  # pragma: no cover
     raise ConfigError(
@@ -34,6 +35,15 @@ except ImportError:  # pragma: no cover
 START_TIMEOUT, STOP_TIMEOUT = 20, 10  # seconds
 SERVER_USER = "server"
 _LISTENER = {"type": "tcp", "max_connections": 1000}
+
+
+class TopicPermissions(TopicAccessControlListPlugin):
+    """amqtt's plugin with the option `subscribe_acl`, which replaces `acl` and is missing in amqtt's own `Config`."""
+
+    @dataclass
+    class Config:
+        publish_acl: dict[str, list[str]]
+        subscribe_acl: dict[str, list[str]]
 
 
 class LocalBroker:
@@ -95,7 +105,7 @@ class LocalBroker:
             file.flush()
             plugins = {
                 "amqtt.plugins.authentication.FileAuthPlugin": {"password_file": Path(file.name)},
-                "amqtt.plugins.topic_checking.TopicAccessControlListPlugin": self._topic_permissions(),
+                f"{__name__}.{TopicPermissions.__name__}": self._topic_permissions(),
             }
             broker = Broker({"listeners": listeners, "plugins": plugins}, loop=self.loop)
         broker._subscriptions = _Subscriptions()
@@ -106,7 +116,7 @@ class LocalBroker:
         up, down, server = (f"{self.channel}/{name}" for name in ("up/+/+", "down/+/+", "server"))
         return {
             "publish_acl": {DEFAULT_USER: [up], SERVER_USER: [down, server]},
-            "acl": {DEFAULT_USER: [down, server], SERVER_USER: [up, server]},
+            "subscribe_acl": {DEFAULT_USER: [down, server], SERVER_USER: [up, server]},
         }
 
 
