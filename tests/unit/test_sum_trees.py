@@ -10,15 +10,17 @@ import pytest
 import torch
 from tests.sums import TOLERANT, VectorProgram, make_runtime, run_sum
 
+from motet.codecs.chain import Channel
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.script import work
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
 from motet.experiment.deploy.load_balancing import TimeEstimates, WorkItem, spread
-from motet.experiment.deploy.remote_terms import NewStates, TermRunner, TermsTask, sum_terms
+from motet.experiment.deploy.remote_terms import NewStates, TermRunner, TermsTask, TermSum, sum_terms
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
-from motet.transport.requests import Request
+from motet.transport.reorder_buffer import ReorderBuffer
+from motet.transport.requests import Reply, Request
 
 
 def terms(count: int, size: int = 50) -> list[Weighted]:
@@ -100,6 +102,23 @@ def test_an_actor_sums_the_replies_of_its_clients_as_one_process_does(is_summed:
     assert {c for c, report in reports.items() if report.error} == {"client-20"}
     assert {c for c, report in reports.items() if report.problem} == {"client-07"}
     assert sum(report.wire_bytes for report in reports.values()) == mailbox.traffic.wire_up
+
+
+def test_replies_of_an_actor_that_come_early_wait_in_files() -> None:
+    values = terms(3)
+    requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
+    early = ReorderBuffer(budget=0)
+    term_sum = TermSum(TermsTask("", requests, (None,), TermLimits(), True), Channel(), early)
+    for k in (2, 1):
+        term_sum.take(Reply(1 + k, f"client-{k}", values[k]), float(k))
+    assert len(early) == 2
+    assert not term_sum.reports
+    term_sum.take(Reply(1, "client-0", values[0]), 0.0)
+    report, part = term_sum.finish()
+    assert report.seconds == (0.0, 1.0, 2.0)
+    assert isinstance(part, PartialSum)
+    assert part.mean().value.flat.equal(sum_of(values).value().value.flat)
+    assert not early
 
 
 @dataclass(frozen=True)

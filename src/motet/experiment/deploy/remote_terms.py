@@ -17,9 +17,10 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.client_runtime import ClientRuntime
+from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.reply_validation import INVALID_REPLY, TermChecker
 from motet.transport.requests import Reply, Request
-from motet.wire import measure_size
+from motet.wire import MessageSize, measure_size
 
 
 @message
@@ -108,7 +109,8 @@ class TermRunner:
 
     def run(self, tasks: Sequence[TermsTask]) -> list[tuple[TermsReport, TermsResult]]:
         """Run the requests of all tasks together, so that the executor can pack them."""
-        sums = [_TermSum(task, self.runtime.channel) for task in tasks]
+        early = ReorderBuffer()  # one for all tasks, so that it bounds the memory of the actor
+        sums = [TermSum(task, self.runtime.channel, early) for task in tasks]
         by_request = {request.id: term_sum for term_sum in sums for request in term_sum.task.requests}
         start, examples_before = time.perf_counter(), self.runtime.executor.examples_processed
         for reply in self.runtime.answer_requests(request for task in tasks for request in task.full_requests()):
@@ -121,22 +123,23 @@ class TermRunner:
         return [(report, outcomes[0][1]), *outcomes[1:]]
 
 
-class _TermSum:
-    """Adds the replies of one task in the order of its requests, as soon as their turn comes."""
+class TermSum:
+    """Adds the replies of one task in the order of its requests, as soon as their turn comes. Others wait in `early`."""
 
-    def __init__(self, task: TermsTask, channel: Channel) -> None:
-        self.task, self.channel = task, channel
-        self.early: dict[int, Reply] = {}
+    def __init__(self, task: TermsTask, channel: Channel, early: ReorderBuffer) -> None:
+        self.task, self.channel, self.early = task, channel, early
+        self.sizes: dict[int, MessageSize] = {}
         self.seconds: dict[int, float] = {}
         self.reports: list[TermReport] = []
         self.checker, self.sum = TermChecker(), RunningSum(task.limits)
         self.terms: list[Weighted | None] = []
 
     def take(self, reply: Reply, seconds: float) -> None:
-        self.early[reply.id], self.seconds[reply.id] = reply, seconds
+        self.sizes[reply.id], self.seconds[reply.id] = measure_size(reply), seconds
+        self.early.put(reply.id, reply, self.sizes[reply.id].payload)
         requests = self.task.requests
         while len(self.reports) < len(requests) and (turn := requests[len(self.reports)].id) in self.early:
-            self._add(self.early.pop(turn))
+            self._add(self.early.take(turn))
 
     def finish(self) -> tuple[TermsReport, TermsResult]:
         seconds = tuple(self.seconds[request.id] for request in self.task.requests)
@@ -144,7 +147,7 @@ class _TermSum:
         return report, self.sum.part() if self.task.is_summed else tuple(self.terms)
 
     def _add(self, reply: Reply) -> None:
-        size, term, problem = measure_size(reply), None, None
+        size, term, problem = self.sizes[reply.id], None, None
         if reply.error is None:
             try:
                 term = self.checker.check(self.channel.up.decode(reply.value))
