@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 from tests.sums import TOLERANT, VectorProgram, make_runtime, run_sum
 
-from motet.codecs.chain import Channel
+from motet.codecs.chain import Channel, CodecChain
+from motet.codecs.half_precision import float16
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.script import work
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
 from motet.experiment.deploy.load_balancing import TimeEstimates, WorkItem, spread
 from motet.experiment.deploy.remote_terms import NewStates, TermRunner, TermsTask, TermSum, sum_terms
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
 from motet.transport.reorder_buffer import ReorderBuffer
@@ -102,6 +104,28 @@ def test_an_actor_sums_the_replies_of_its_clients_as_one_process_does(is_summed:
     assert {c for c, report in reports.items() if report.error} == {"client-20"}
     assert {c for c, report in reports.items() if report.problem} == {"client-07"}
     assert sum(report.wire_bytes for report in reports.values()) == mailbox.traffic.wire_up
+
+
+@dataclass(frozen=True)
+class RecordingProgram(VectorProgram):
+    payloads: list[Any] = field(default_factory=list)
+
+    @work(reveals="sum")
+    def send_vector(self, ctx: Any, payload: Any, client_state: None) -> tuple[Weighted, None]:
+        self.payloads.append(payload["model"])
+        return self.vectors[ctx.client], None
+
+
+def test_an_actor_decodes_the_model_and_moves_it_to_its_device_once_for_all_clients() -> None:
+    program = RecordingProgram({f"client-{k}": value for k, value in enumerate(terms(3))})
+    channel = Channel(down=CodecChain((float16(),)))
+    runtime = make_runtime([program], channel=channel)
+    runtime.executor = SerialExecutor(torch.device("meta"))  # the only other device that every machine has
+    payload = channel.down.encode({"model": terms(1)[0].value})
+    requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
+    TermRunner(runtime, NewStates()).run([TermsTask("", requests, (payload,), TermLimits(), True)])
+    assert len({id(params) for params in program.payloads}) == 1
+    assert {params.flat.device.type for params in program.payloads} == {"meta"}
 
 
 def test_replies_of_an_actor_that_come_early_wait_in_files() -> None:

@@ -114,7 +114,7 @@ class CodecChain:
         return self._encode_all(value, (), seed, max_norm, with_residuals=False)[0] if self.codecs else value
 
     def decode(self, value: Any) -> Any:
-        return _map_leaves(value, self._decode_params)  # also without codecs, to reject encoded parameters
+        return map_leaves(value, self._decode_params)  # also without codecs, to reject encoded parameters
 
     def encode_with_feedback(
         self, value: Any, residuals: tuple[Params, ...], seed: Seed, max_norm: float = math.inf
@@ -153,7 +153,7 @@ class CodecChain:
                 new_residuals.append(params - self._decode_params(encoded))
             return encoded
 
-        return _map_leaves(value, encode_leaf), tuple(new_residuals)
+        return map_leaves(value, encode_leaf), tuple(new_residuals)
 
     def _stages(self, layout: Layout) -> Iterator[tuple[Codec, RowLayout]]:
         rows = RowLayout.from_layout(layout)
@@ -226,20 +226,20 @@ def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: st
     return tensor
 
 
-def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """Apply `change` to the leaves of a nested value. Parameters, encoded or not, are leaves."""
     changed = change(value)
     if changed is not value or isinstance(value, Params):
         return changed
     match value:
         case dict():
-            return {key: _map_leaves(item, change) for key, item in value.items()}
+            return {key: map_leaves(item, change) for key, item in value.items()}
         case list():
-            return [_map_leaves(item, change) for item in value]
+            return [map_leaves(item, change) for item in value]
         case tuple():
-            return tuple(_map_leaves(item, change) for item in value)
+            return tuple(map_leaves(item, change) for item in value)
     message_class = MESSAGES.get(type(value).__name__)
     if message_class is type(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(message_class)}
-        return message_class(**{name: _map_leaves(item, change) for name, item in fields.items()})
+        return message_class(**{name: map_leaves(item, change) for name, item in fields.items()})
     return value

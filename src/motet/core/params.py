@@ -159,9 +159,11 @@ class Params:
     def is_finite(self) -> bool:
         return bool(torch.isfinite(self.flat).all())
 
-    def to_device_of(self, other: Params) -> Params:
-        device = other.flat.device
+    def to(self, device: torch.device) -> Params:
         return self if self.flat.device == device else Params(self.layout, self.flat.to(device))
+
+    def to_device_of(self, other: Params) -> Params:
+        return self.to(other.flat.device)
 
     def zeros_like(self) -> Params:
         return Params(self.layout, torch.zeros_like(self.flat))

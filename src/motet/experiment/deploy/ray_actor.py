@@ -12,7 +12,6 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.install_hint import install_command
-from motet.core.params import Params
 from motet.core.weighted import PartialSum, TermLimits, Weighted
 from motet.core.work import Executor, Job, JobFailure
 from motet.experiment.build.executor_builder import create_executor, resolve_device
@@ -112,14 +111,11 @@ class RayActor:
     def sum_block(self, limits: Packet, *packets: Packet) -> Packet:
         """Add terms that were computed by several actors."""
         terms: list[Weighted | None] = [term for packet in packets for term in unpack(packet)]
-        on_device = [term and Weighted(self._move(term.value), term.weight) for term in terms]
+        # On the device on which a whole sum would be computed: it may round differently.
+        on_device = [term and Weighted(term.value.to(self.executor.device), term.weight) for term in terms]
         term_limits: TermLimits = unpack(limits)
         return pack(sum_terms(on_device, term_limits))
 
     def add_parts(self, left: Packet, right: Packet) -> Packet:
         parts: list[PartialSum] = [unpack(left), unpack(right)]
         return pack(parts[0] + parts[1])
-
-    def _move(self, params: Params) -> Params:
-        """Move to the device on which a whole sum would be computed: it may round differently."""
-        return Params(params.layout, params.flat.to(self.executor.device))

@@ -12,7 +12,6 @@ import ray
 import torch
 
 from motet.core.errors import RunError, first_line
-from motet.core.params import Params
 from motet.core.script import ClientId, Collector
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
 from motet.core.work import Executor
@@ -126,8 +125,7 @@ class TreeSum:
             raise RunError(f"a sum was lost {self.pool.restarts + 1} times with its node: {first_line(failure)}")
         self.parts.clear()
         self.pool.release()
-        on_device = part.sum and Params(part.sum.layout, part.sum.flat.to(self.setup.device))
-        return PartialSum(on_device, part.weight).mean()
+        return PartialSum(part.sum and part.sum.to(self.setup.device), part.weight).mean()
 
     def _submit(self, indices: Sequence[int] | Any) -> None:
         self.open |= {*indices}

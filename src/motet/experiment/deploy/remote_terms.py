@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from motet.codecs.chain import Channel
+from motet.codecs.chain import Channel, map_leaves
 from motet.core.messages import message
+from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.core.weighted import PartialSum, RunningSum, TermLimits, Weighted
 from motet.core.work import Executor
@@ -36,9 +37,6 @@ class TermsTask:
     payloads: tuple[Any, ...]
     limits: TermLimits
     is_summed: bool
-
-    def full_requests(self) -> Iterator[Request]:
-        return (replace(request, payload=self.payloads[request.payload]) for request in self.requests)
 
 
 @message
@@ -113,7 +111,7 @@ class TermRunner:
         sums = [TermSum(task, self.runtime.channel, early) for task in tasks]
         by_request = {request.id: term_sum for term_sum in sums for request in term_sum.task.requests}
         start, examples_before = time.perf_counter(), self.runtime.executor.examples_processed
-        for reply in self.runtime.answer_requests(request for task in tasks for request in task.full_requests()):
+        for reply in self.runtime.answer_requests(request for task in tasks for request in self._full_requests(task)):
             end = time.perf_counter()
             by_request[reply.id].take(reply, end - start)
             start = end
@@ -121,6 +119,16 @@ class TermRunner:
         examples = self.runtime.executor.examples_processed - examples_before
         report = replace(outcomes[0][0], states=self.states.take(), examples_processed=examples)
         return [(report, outcomes[0][1]), *outcomes[1:]]
+
+    def _full_requests(self, task: TermsTask) -> Iterator[Request]:
+        """Yield the requests with their payloads, which are decoded and moved to the device once for all clients."""
+        payloads = [self._load(payload) for payload in task.payloads]
+        return (replace(request, payload=payloads[request.payload]) for request in task.requests)
+
+    def _load(self, payload: Any) -> Any:
+        device = self.runtime.executor.device
+        decoded = self.runtime.channel.down.decode(payload)
+        return map_leaves(decoded, lambda leaf: leaf.to(device) if isinstance(leaf, Params) else leaf)
 
 
 class TermSum:
