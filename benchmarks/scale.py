@@ -1,13 +1,16 @@
 """Measure the cost of a round against the number of clients: seconds, the server's share of them, and memory.
 
-    python -m benchmarks.scale [--clients 1000 10000 100000 1000000] [--cohort 1000] [--rounds 3] [--algorithm fedavg]
-                               [--figure scale.png] [--json rows.json]
+    python -m benchmarks.scale [--clients 1000 10000 100000 1000000] [--cohort 1000] [--rounds 3]
+                               [--algorithms fedavg scaffold] [--figure scale.png] [--json rows.json]
 
 The clients are natural: their number of texts is log-normal, and rows and tokens are in files that are mapped into memory,
 so that only the rows of the cohort are read. Jobs run one after another in this process. The server's share is all of a round
 but the jobs. Every number of clients is measured in a new process. Memory is what the process allocates; pages of mapped
 files, which the system can drop at any time, do not count. The growth per round leaves out memory that is free, but that
 the allocator has not returned to the system. The first round is a warm-up.
+
+FedAvg has no client states, and SCAFFOLD has one for each client that has taken part. Two steps are measured alone: sampling a
+cohort with each sampler (for Oort after rounds in which nine of ten clients took part), and reading the rows of its clients.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +42,11 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.group_builder import build_group
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.oort import OortState, sample_by_utility
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.loop.traced_executor import trace_executor
-from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig
+from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, OortConfig
 from motet.learning.data.features import Features, Ragged
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.modules.model import Model
@@ -52,6 +59,12 @@ from motet.report.profiler import Profiler, activate
 from motet.tasks.classification import Classification
 
 TOKENS, WORDS, CLASSES, TEST_ROWS = 16, 1000, 4, 64
+STEPS = {
+    "round": "cohort, sampler round",
+    "seeded": "cohort, sampler seeded",
+    "oort": "cohort, sampler oort",
+    "rows": "rows of its clients",
+}
 LABELS = tuple(f"label-{k}" for k in range(CLASSES))
 
 
@@ -119,6 +132,29 @@ def return_free_memory() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
+def measure_steps(federation: Federation, size: int, repeats: int = 5) -> dict[str, float]:
+    """Return the median seconds of sampling a cohort by each sampler, and of reading the rows of its clients."""
+    clients, oort = federation.clients, OortConfig()
+    explored = np.arange(len(clients) * 9 // 10)
+    rng = np.random.default_rng(0)
+    columns = [explored, *rng.lognormal(0, 0.7, (2, len(explored))), *rng.integers(1, 100, (2, len(explored)))]
+    state = OortState(np.stack(columns).astype(np.float64), (), oort.pace)
+    cohorts = [sample_cohort(CohortConfig(size, "seeded"), clients, k, federation.seed) for k in range(repeats)]
+    steps: dict[str, Callable[[int], Any]] = {
+        "round": lambda k: sample_cohort(CohortConfig(size, "round"), clients, k, federation.seed),
+        "seeded": lambda k: sample_cohort(CohortConfig(size, "seeded"), clients, k, federation.seed),
+        "oort": lambda k: sample_by_utility(oort, state, clients, size, 100 + k, federation.seed),
+        "rows": lambda k: [federation.participant(client) for client in cohorts[k]],
+    }
+    return {name: statistics.median(_seconds(step, k) for k in range(repeats)) for name, step in steps.items()}
+
+
+def _seconds(step: Callable[[int], Any], argument: int) -> float:
+    start = time.perf_counter()
+    step(argument)
+    return time.perf_counter() - start
+
+
 def measure(clients: int, cohort: int, rounds: int, algorithm: str, folder: Path) -> dict[str, Any]:
     """Run rounds with a checkpoint after each, and return the medians of their costs."""
     write_texts(clients, folder)
@@ -146,6 +182,7 @@ def measure(clients: int, cohort: int, rounds: int, algorithm: str, folder: Path
     seconds = [t.clients + t.server for t in times]
     return {
         "clients": clients,
+        "algorithm": algorithm,
         "cohort": min(cohort, clients),
         "startup": startup,
         "seconds": statistics.median(seconds),
@@ -154,11 +191,12 @@ def measure(clients: int, cohort: int, rounds: int, algorithm: str, folder: Path
         "checkpoint": statistics.median(t.saving for t in times),
         "megabytes": max(levels) - before,
         "growth": (held[-1] - held[0]) / rounds,
+        "steps": measure_steps(federation, min(cohort, clients // 2)),
     }
 
 
-def measure_in_new_process(clients: int, args: argparse.Namespace) -> dict[str, Any]:
-    options = ["--cohort", args.cohort, "--rounds", args.rounds, "--algorithm", args.algorithm]
+def measure_in_new_process(clients: int, algorithm: str, args: argparse.Namespace) -> dict[str, Any]:
+    options = ["--cohort", args.cohort, "--rounds", args.rounds, "--algorithms", algorithm]
     command = [sys.executable, "-m", "benchmarks.scale", "--only", clients, *options]
     process = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if process.returncode:
@@ -168,23 +206,31 @@ def measure_in_new_process(clients: int, args: argparse.Namespace) -> dict[str, 
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw each cost against the number of clients."""
-    clients = [row["clients"] for row in rows]
-    figure, panels = new_figure(columns=3, width=4.2, height=3.4)
-    per_client = [1e3 * row["seconds"] / row["cohort"] for row in rows]
-    panels[0].plot(clients, per_client, marker="o", label="whole round")
-    panels[0].plot(clients, [1e3 * r["server"] / r["cohort"] for r in rows], marker="o", label="server")
-    panels[0].plot(clients, [1e3 * r["checkpoint"] / r["cohort"] for r in rows], marker="o", label="checkpoint")
-    panels[0].set(ylabel="ms per client of the cohort", title="Time of a round")
-    panels[0].legend(frameon=False, fontsize=9)
-    panels[1].plot(clients, [row["megabytes"] for row in rows], marker="o")
-    panels[1].set(ylabel="MB above the start", title="Memory")
-    panels[2].plot(clients, [100 * row["server_share"] for row in rows], marker="o")
-    panels[2].axhline(10, color="gray", linestyle="--", linewidth=1)
-    panels[2].set(ylabel="% of a round", title="Share of the server")
-    for axes in panels:
+    """Draw each cost against the number of clients. Times are those of the first algorithm."""
+    figure, (time_axes, memory_axes, share_axes, step_axes) = new_figure(columns=4, width=4.2, height=3.4)
+    by_algorithm: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_algorithm.setdefault(row["algorithm"], []).append(row)
+    for algorithm, chosen in by_algorithm.items():
+        megabytes = [row["megabytes"] for row in chosen]
+        memory_axes.plot([row["clients"] for row in chosen], megabytes, marker="o", label=algorithm)
+    first = next(iter(by_algorithm.values()))
+    clients = [row["clients"] for row in first]
+    for key, label in (("seconds", "whole round"), ("server", "server"), ("checkpoint", "checkpoint")):
+        time_axes.plot(clients, [1e3 * row[key] / row["cohort"] for row in first], marker="o", label=label)
+    share_axes.plot(clients, [100 * row["server_share"] for row in first], marker="o")
+    share_axes.axhline(10, color="gray", linestyle="--", linewidth=1)
+    for key, label in STEPS.items():
+        step_axes.plot(clients, [1e3 * row["steps"][key] for row in first], marker="o", label=label)
+    time_axes.set(ylabel="ms per client of the cohort", title="Time of a round")
+    memory_axes.set(ylabel="MB above the start", title="Memory")
+    share_axes.set(ylabel="% of a round", title="Share of the server")
+    step_axes.set(ylabel="ms for a cohort", title="Sampling and rows of a cohort")
+    for axes in (time_axes, memory_axes, share_axes, step_axes):
         axes.set(xlabel="clients", xscale="log")
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+        if axes is not share_axes:
+            axes.legend(frameon=False, fontsize=9)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
@@ -195,23 +241,29 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--cohort", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--algorithm", default="fedavg")
+    parser.add_argument("--algorithms", nargs="+", default=["fedavg", "scaffold"])
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--json", type=Path, help="Write the rows to this file.")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)  # measure in this process
     args = parser.parse_args()
     if args.only:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-            print(json.dumps(measure(args.only, args.cohort, args.rounds, args.algorithm, Path(folder))))
+            print(json.dumps(measure(args.only, args.cohort, args.rounds, args.algorithms[0], Path(folder))))
         return
-    print("  clients  cohort  start s  round s  ms/client  server  checkpoint s     MB  MB/round")
+    print(
+        "algorithm   clients  cohort  start s  round s  ms/client  server  checkpoint s     MB  MB/round",
+        *STEPS,
+        sep="  ",
+    )
     rows = []
-    for clients in args.clients:
-        rows.append(row := measure_in_new_process(clients, args))
+    for algorithm, clients in itertools.product(args.algorithms, args.clients):
+        rows.append(row := measure_in_new_process(clients, algorithm, args))
         print(
-            f"{clients:9,} {row['cohort']:7,} {row['startup']:8.2f} {row['seconds']:8.2f} "
+            f"{algorithm:9} {clients:9,} {row['cohort']:7,} {row['startup']:8.2f} {row['seconds']:8.2f} "
             f"{1e3 * row['seconds'] / row['cohort']:10.2f} {100 * row['server_share']:5.1f} % "
-            f"{row['checkpoint']:13.3f} {row['megabytes']:6.0f} {row['growth']:9.2f}",
+            f"{row['checkpoint']:13.3f} {row['megabytes']:6.0f} {row['growth']:9.2f} ",
+            *(f"{1e3 * row['steps'][key]:{len(key)}.1f}" for key in STEPS),
+            sep="  ",
             flush=True,
         )
     if args.json:

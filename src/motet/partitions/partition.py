@@ -28,6 +28,10 @@ class ClientRows:
     offsets: np.ndarray
     phases: int = 1
 
+    def __post_init__(self) -> None:
+        for name in ("rows", "offsets"):  # a view of a mapped file: a slice of np.memmap takes 20 times as long
+            object.__setattr__(self, name, np.asarray(getattr(self, name)))
+
     @staticmethod
     def from_lists(parts: Sequence[np.ndarray]) -> ClientRows:
         """Build from one array of rows per client."""

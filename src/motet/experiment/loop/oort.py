@@ -112,8 +112,8 @@ def score_clients(explored: np.ndarray, pace: float, penalty: float, round: int)
     scores: np.ndarray = np.clip((utility - low) / ((high - low) or 1.0), 0.0, 1.0)
     scores += np.sqrt(0.1 * np.log(round) / explored[LAST_ROUND])
     preferred = np.quantile(duration, min(1.0, pace))
-    is_slow = duration > preferred
-    scores[is_slow] *= (preferred / duration[is_slow]) ** penalty
+    speed = np.divide(preferred, duration, out=np.ones_like(duration), where=duration > preferred)
+    scores *= speed**penalty
     return scores
 
 
@@ -140,7 +140,7 @@ def sample_by_utility(
     exploited = min(size - new, idle)  # more than planned if there are too few new clients
     chosen = _draw_new(rng, len(clients), state.explored[CLIENT], busy_numbers, new)
     if exploited:
-        explored = state.explored[:, is_fresh if is_fresh.sum() >= exploited else is_idle]
+        explored = np.compress(is_fresh if is_fresh.sum() >= exploited else is_idle, state.explored, axis=1)
         scores = score_clients(explored, state.pace, config.penalty, round + 1)
         picks = explored[CLIENT, _draw_by_score(rng, scores, exploited)]
         chosen = np.concatenate([chosen, picks.astype(np.int64)])
@@ -191,9 +191,8 @@ def learn_from_round(
     positions, is_known = _find(state.explored[CLIENT], new[CLIENT])
     new[PICKS, is_known] = state.explored[PICKS, positions[is_known]]
     new[PICKS] += 1
-    explored = state.explored.copy()
-    explored[:, positions[is_known]] = new[:, is_known]
-    explored = np.insert(explored, positions[~is_known], new[:, ~is_known], axis=1)
+    explored = np.insert(state.explored, positions[~is_known], new[:, ~is_known], axis=1)
+    explored[:, np.searchsorted(explored[CLIENT], new[CLIENT])] = new
     achieved = (*state.achieved, float(new[UTILITY].sum()))[-2 * config.window :]
     is_due = len(achieved) == 2 * config.window and round % config.window == 0
     is_falling = is_due and sum(achieved[: config.window]) > sum(achieved[config.window :])
