@@ -78,7 +78,11 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler", "Formatter", "dict"}
+PARENTS = {
+    "Protocol", "Exception", "NamedTuple", "dict",
+    # what torch, Python's servers and loggers, and amqtt extend by
+    "Module", "Function", "BaseHTTPRequestHandler", "Formatter", "TopicAccessControlListPlugin",
+}  # fmt: skip
 CONTRACTS = {
     "Program",
     "Algorithm",

@@ -202,6 +202,8 @@ class Params:
         return Params(self.layout, torch.cat(pieces))
 
     def _check_update(self, other: Params) -> None:
+        if other.layout is self.layout:
+            return
         shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
         if unknown := [name for name in other.layout.names if name not in shapes]:
             raise LayoutError(

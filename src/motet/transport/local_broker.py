@@ -37,7 +37,7 @@ SERVER_USER = "server"
 _LISTENER = {"type": "tcp", "max_connections": 1000}
 
 
-class TopicPermissions(TopicAccessControlListPlugin):  # type: ignore[misc] - amqtt has no types
+class TopicPermissions(TopicAccessControlListPlugin):  # type: ignore[misc]  # amqtt has no types
     """amqtt's plugin with the option `subscribe_acl`, which replaces `acl` and is missing in amqtt's own `Config`."""
 
     @dataclass
