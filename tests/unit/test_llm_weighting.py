@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+from benchmarks.chat_server import ChatModel, serve
 
 from motet.algorithms import llm_weighting
 from motet.algorithms.distillation_weights import ExponentialWeights, LocalWeights, TrainingStats, normalize_weights
@@ -310,3 +312,23 @@ def test_the_offline_model_sends_no_request_and_prefers_small_losses_and_high_f1
     assert weights.tolist() == offline_weights(list(STATS.values())).tolist()
     assert weights[1] > weights[0] > 0
     assert "weights from a fixed rule" in note.text
+
+
+def test_the_chat_server_of_the_benchmarks_speaks_the_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer and a model that repeat the number of clients stand for a language model."""
+
+    class Words:
+        def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> dict[str, torch.Tensor]:
+            return {"input_ids": torch.tensor([[len(STATS)] * len(messages)])}
+
+        def decode(self, tokens: torch.Tensor, **_: object) -> str:
+            return ", ".join(map(str, tokens.tolist()))
+
+        def generate(self, input_ids: torch.Tensor, max_new_tokens: int, **_: object) -> torch.Tensor:
+            return torch.cat([input_ids, input_ids[:, :max_new_tokens]], 1)
+
+    with serve(ChatModel(Words(), Words(), max_reply_tokens=8)) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        weights, note = LLMWeights(LLMConfig("words"), ENWC).weights(STATS)
+    assert weights.tolist() == [2, 2]
+    assert (note.values["llm_tokens_in"], note.values["llm_tokens_out"]) == (2, 2)

@@ -1,0 +1,83 @@
+"""Plot how near clients with the same kind of task are, with and without ATC's contrastive loss (Figure 6 of the paper).
+
+    python -m benchmarks.atc --with RUN... --without RUN... --clients squad-qg,aeslc [--out atc-neighbors.png]
+
+The runs are folders of `motet run` or `motet bench`, one for each seed, with `second_stage` contrast and neighbors. The
+server ranks all clients by the similarity of their updates to each client. A line is the mean place of the clients of
+one corpus in the lists of the clients whose names start with one of `--clients`; 1 is the nearest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
+
+from motet.experiment.loop.metrics_log import read_metrics
+
+Places = dict[str, list[tuple[int, float]]]  # by corpus: round of the second stage, mean place
+
+
+def mean_places(runs: Sequence[Path], clients: Sequence[str]) -> Places:
+    """Return the mean place of each corpus in the lists of the selected clients, round by round, over all runs."""
+    places: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        notes = [row for row in read_metrics(run).rows if row["split"] == "note" and row["name"] == "neighbors"]
+        for round, note in enumerate(notes, 1):
+            rankings: Any = note["value"]  # client -> all clients, the nearest first and itself at place 0
+            for client, ranking in rankings.items():
+                for place, other in enumerate(ranking) if client.startswith(tuple(clients)) else ():
+                    if other != client:
+                        places[other.partition("/")[0]][round].append(place)
+    return {
+        corpus: [(round, fmean(values)) for round, values in sorted(by_round.items())]
+        for corpus, by_round in sorted(places.items())
+    }
+
+
+def plot(panels: dict[str, Places], clients: Sequence[str], path: Path) -> None:
+    figure, axes = plt.subplots(1, len(panels), figsize=(9, 3.4), dpi=150, layout="constrained", sharey=True)
+    for panel, (title, places) in zip(axes, panels.items(), strict=True):
+        for corpus, line in places.items():
+            style = "-" if corpus.startswith(tuple(clients)) else "--"
+            panel.plot(*zip(*line, strict=True), style, marker="o", markersize=3.5, label=corpus)
+        panel.set_title(title)
+        panel.set_xlabel("round of the second stage")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel(f"mean place for {', '.join(clients)}\n(1: nearest)")
+    axes[0].invert_yaxis()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--with", dest="contrast", type=Path, nargs="+", required=True)
+    parser.add_argument("--without", type=Path, nargs="+", required=True)
+    parser.add_argument("--clients", required=True, help="names of groups, separated by commas")
+    parser.add_argument("--out", type=Path, default=Path("atc-neighbors.png"))
+    args = parser.parse_args()
+    clients = args.clients.split(",")
+    panels = {"with the contrastive loss": args.contrast, "without": args.without}
+    places = {title: mean_places(runs, clients) for title, runs in panels.items()}
+    if not all(places.values()):
+        parser.error("a run has no neighbors of these clients; ATC logs them in its second stage")
+    plot(places, clients, args.out)
+    for title, by_corpus in places.items():
+        print(title, {corpus: round(fmean(place for _, place in line), 1) for corpus, line in by_corpus.items()})
+
+
+if __name__ == "__main__":
+    main()
