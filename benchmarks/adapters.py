@@ -35,6 +35,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.kernel_profile import profile_round
 from motet.algorithms import fedavg
 from motet.core.rng import Seed, seeded_torch
 from motet.datasets.corpus import Corpus
@@ -212,19 +213,9 @@ class PackedRounds:
 
     def profile(self, index: int) -> str:
         """Run a round on a GPU under torch's profiler; return its kernels, and the shapes of steps so far."""
-        with torch.profiler.profile() as profiler:
-            start = time.perf_counter()
-            self(index)
-            torch.cuda.synchronize()
-            seconds = time.perf_counter() - start
-        averages = profiler.key_averages()
-        kernels = [event for event in averages if event.device_type == torch.autograd.DeviceType.CUDA]
-        busy = sum(event.self_device_time_total for event in kernels) / 1e6
         graphs = self.executor.graphs
         lines = [
-            averages.table(sort_by="self_device_time_total", row_limit=25, max_name_column_width=70),
-            averages.table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=70),
-            f"round: {seconds:.3f} s, of which kernels {busy:.3f} s",
+            profile_round(lambda: self(index)),
             f"{len(graphs.graphs)} captured steps; runs before a capture, by clients and shape:",
             *(f"  {count}  {key[-2]} {key[-1][1:3]}" for key, count in graphs.eager_runs.items()),
         ]

@@ -31,6 +31,7 @@ import torch
 
 from benchmarks.bare import Bare, train
 from benchmarks.overhead import Motet
+from benchmarks.kernel_profile import profile_round
 from benchmarks.peers import pfl_processes, pfl_round
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
@@ -120,7 +121,7 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
     systems: dict[str, tuple[Callable[..., PlayRound], int, int]] = {  # with rounds and warmup rounds
         "bare": (bare, few_rounds, 1),
         "one by one": (lambda *options: packed(*options, width=1), few_rounds, 1),
-        "packed": (packed, args.rounds, 4),
+        "packed": (packed, args.rounds, args.warmup),
         "big": (big, args.rounds, 1),
         "pfl": (pfl_round, few_rounds, 1),
     }
@@ -140,6 +141,8 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
             torch.cuda.synchronize()
             seconds[stage] = time.perf_counter() - start
         peak = torch.cuda.max_memory_allocated() / 2**30
+        if args.profile and name == "packed":
+            print(profile_round(lambda play=play: play(0, cohorts[0])), flush=True)
         results[name] = {"seconds": seconds[1] / rounds, "warm": seconds[0], "peak_gb": peak}
         del play
     return results
@@ -177,7 +180,8 @@ def selected_systems(args: argparse.Namespace) -> list[str]:
 
 
 def measure(args: argparse.Namespace, size: str, cohort_size: int, optimizer: str, tokens: int) -> dict[str, Any]:
-    workload = Workload(size, clients=max(100, cohort_size), tokens=tokens, uneven=args.uneven)
+    clients = args.clients or max(100, cohort_size)
+    workload = Workload(size, clients=clients, tokens=tokens, uneven=args.uneven, lengths_file=args.lengths)
     rate = 1e-2 if optimizer == "sgd" else 1e-5
     solver = Solver(optimizer=optimizer, lr=rate, batch=16, bucket=args.bucket)  # type: ignore[arg-type]
     results = (measure_cpu if args.device == "cpu" else measure_gpu)(args, workload, solver, cohort_size)
@@ -213,6 +217,10 @@ def main() -> None:
     parser.add_argument(
         "--uneven", action="store_true", help="Texts of log-normal lengths, with --tokens as their mean."
     )
+    parser.add_argument("--lengths", type=Path, help="A .npy file with the lengths of texts; --tokens is the longest.")
+    parser.add_argument("--clients", type=int, help="Clients of the federation; by default 100, or the cohort if larger.")
+    parser.add_argument("--warmup", type=int, default=4, help="Rounds of `packed` before the measured ones.")
+    parser.add_argument("--profile", action="store_true", help="Also show the kernels of a round on a GPU.")
     parser.add_argument("--bucket", type=int, default=0, help="solver.bucket: batches of similar length.")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=2, help="Worker processes with one thread each, on a CPU.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +56,8 @@ class Inputs(NamedTuple):
 class Workload:
     """Clients with equally many random texts, by default of equal length, so that all systems do the same arithmetic.
 
-    With `uneven`, lengths are log-normal, with the same mean and at most twice as long.
+    With `uneven`, lengths are log-normal, with the same mean and at most twice as long. With `lengths_file`, they are those
+    in a .npy file, and `tokens` is the longest.
     """
 
     size: str = "2x128"
@@ -65,6 +67,7 @@ class Workload:
     classes: int = 20
     dropout: float = 0.0
     uneven: bool = False
+    lengths_file: Path | None = None
 
     def texts(self) -> tuple[np.ndarray, np.ndarray]:
         """Return token ids [texts, longest] and labels."""
@@ -78,6 +81,8 @@ class Workload:
 
     def lengths(self) -> np.ndarray:
         count = self.clients * self.examples
+        if self.lengths_file is not None:
+            return np.resize(np.load(self.lengths_file), count).astype(np.int64)
         if not self.uneven:
             return np.full(count, self.tokens)
         spread, scale = np.exp(0.6 * np.random.default_rng(1).standard_normal(count)), float(self.tokens)
