@@ -60,22 +60,24 @@ class PackedModel:
         device: torch.device,
         packing_mode: PackingMode = "plain",
         use_bf16: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """`module` is the model's own, or its upper part if the frozen prefix was cut off.
 
-        With `use_bf16`, matrix products run in bfloat16 on weights that are cast once per step.
+        With `use_bf16`, matrix products run in bfloat16 on weights that are cast once per step. `dtype` is that of the
+        clients' vectors; float64 is for comparisons.
         """
         self.model, self.device, self.packing_mode = model, device, packing_mode
         self.is_full_model = module is model.module
         self.client_axis = ClientAxis()
-        self.buffers = StepBuffers(device)
+        self.buffers = StepBuffers(device, dtype)
         names_by_id = {id(p): name for name, p in model.trainable.items()}
         self.module = copy_sharing_parameters(module)
         config: Any = getattr(self.module, "config", None)
         if packing_mode != "plain" and config is not None:
             config.use_cache = False  # caches are for generation; they cost memory and do not work with vmap
         self.module.to(device)
-        self.uses_fused_blocks = device.type == "cuda" and packing_mode != "vmap"
+        self.uses_fused_blocks = device.type == "cuda" and packing_mode != "vmap" and dtype == torch.float32
         if self.uses_fused_blocks:
             install_fused_blocks(self.module)
         if packing_mode == "packed_layers":
