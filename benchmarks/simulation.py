@@ -22,6 +22,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ import numpy as np
 import torch
 
 from benchmarks.bare import Bare, train
-from benchmarks.overhead import Motet
 from benchmarks.kernel_profile import profile_round
+from benchmarks.overhead import Motet
 from benchmarks.peers import pfl_processes, pfl_round
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
@@ -142,7 +143,7 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
             seconds[stage] = time.perf_counter() - start
         peak = torch.cuda.max_memory_allocated() / 2**30
         if args.profile and name == "packed":
-            print(profile_round(lambda play=play: play(0, cohorts[0])), flush=True)
+            print(profile_round(partial(play, 0, cohorts[0])), flush=True)
         results[name] = {"seconds": seconds[1] / rounds, "warm": seconds[0], "peak_gb": peak}
         del play
     return results
@@ -218,7 +219,9 @@ def main() -> None:
         "--uneven", action="store_true", help="Texts of log-normal lengths, with --tokens as their mean."
     )
     parser.add_argument("--lengths", type=Path, help="A .npy file with the lengths of texts; --tokens is the longest.")
-    parser.add_argument("--clients", type=int, help="Clients of the federation; by default 100, or the cohort if larger.")
+    parser.add_argument(
+        "--clients", type=int, help="Clients of the federation; by default 100, or the cohort if larger."
+    )
     parser.add_argument("--warmup", type=int, default=4, help="Rounds of `packed` before the measured ones.")
     parser.add_argument("--profile", action="store_true", help="Also show the kernels of a round on a GPU.")
     parser.add_argument("--bucket", type=int, default=0, help="solver.bucket: batches of similar length.")

@@ -19,6 +19,7 @@ from motet.core.rng import Seed, seeded_torch
 from motet.core.work import JobFailure
 from motet.experiment.build.executor_builder import uses_bfloat16
 from motet.experiment.build.federation import Federation
+from motet.learning.data import features
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
@@ -201,6 +202,18 @@ def test_training_only_the_used_embedding_rows_changes_nothing(family: str, name
     unused = np.setdiff1d(np.arange(3000), job.examples.unique_token_ids())
     if not job.solver.weight_decay:
         assert torch.equal(params[table][unused], job.start[table][unused])
+
+
+def test_token_ids_of_clients_are_kept_for_their_next_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = Features("texts", {"input_ids": Ragged.from_lists([[5, 9, 5], [7], [9, 3]], pad=0)})
+    clients = [Examples(corpus, np.array(rows)) for rows in ([0, 1], [2], [0])]
+    expected = [[0, 5, 7, 9], [0, 3, 9], [0, 5, 9]]
+    monkeypatch.setattr(features, "_MAX_KNOWN_CLIENTS", 2)
+    for _ in range(2):
+        assert [client.unique_token_ids().tolist() for client in clients] == expected
+        assert len(corpus.known_token_ids) <= 2
+    same_rows = Examples(corpus, np.array([0]))
+    assert same_rows.unique_token_ids() is clients[2].unique_token_ids()
 
 
 def test_embeddings_tied_to_the_output_layer_are_trained_as_a_whole() -> None:

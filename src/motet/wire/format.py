@@ -31,6 +31,7 @@ _PREFIX = struct.Struct("<4sHHI")
 _COMPRESS_ABOVE = 256  # bytes of the header
 _MAX_DEPTH = 32
 _SCALARS = (str, int, float, type(None))
+_JSON_TYPES = {str, int, bool, type(None)}
 _to_json = json.JSONEncoder(allow_nan=False).encode
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -101,6 +102,8 @@ def buffer_bytes(buffer: Buffer) -> memoryview:
 
 def _encode(value: Any, buffers: list[Buffer], find_key: FindKey) -> str:
     """Return the JSON text of a value, and append its tensors and bytes to `buffers`."""
+    if type(value) in _JSON_TYPES:  # most values; pattern matching takes three times as long
+        return _to_json(value)
     match value:
         case None | bool() | str() | int():
             return _to_json(value)

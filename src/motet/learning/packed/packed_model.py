@@ -91,8 +91,7 @@ class PackedModel:
         self.bf16_names = {name for name, leaf in self.leaves.items() if id(leaf) in cast}
         self.embedding_rows: Tensor | None = None  # loaded rows, as token ids [clients, rows]; None: all
         self.embedding_row_counts: list[int] = []  # per client; the rest of `embedding_rows` is padding
-        self.writes_grads = False
-        self.views = ViewCache()
+        self.writes_grads, self.views = False, ViewCache()
         self._set_clients(1)
 
     def _install_leaves(self, original: nn.Module, names_by_id: Mapping[int, str]) -> None:

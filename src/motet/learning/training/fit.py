@@ -214,13 +214,16 @@ class Training:
         return masks[key]
 
     def results(self, examples_processed: Sequence[int]) -> list[FitResult | JobFailure]:
+        # Before the host waits for the losses, so that a device does not wait for the host afterwards.
+        params = [self.model.read_vector(i, job.start) for i, job in enumerate(self.jobs)]
+        sums = self.model.params.sum(1)
         losses = self.schedule.losses()
-        is_finite = _find_finite_rows(self.model.params)
+        is_finite = _find_finite_rows(self.model.params, sums)
         results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
             if is_finite[i] and bool(torch.isfinite(losses[i]).all()):
                 result = FitResult(
-                    params=self.model.read_vector(i, job.start),
+                    params=params[i],
                     losses=losses[i],
                     examples_processed=examples_processed[i],
                     optimizer_state=read_optimizer_state(self.model, self.optimizer, i, job)
@@ -233,10 +236,12 @@ class Training:
         return results
 
 
-def _find_finite_rows(vectors: Tensor) -> list[bool]:
+def _find_finite_rows(vectors: Tensor, sums: Tensor) -> list[bool]:
     """Return which rows have finite numbers only. A row with a finite sum has; another sum may have overflowed."""
-    sums = torch.isfinite(vectors.sum(1)).tolist()
-    return [is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(sums, vectors, strict=True)]
+    has_finite_sum = torch.isfinite(sums).tolist()
+    return [
+        is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(has_finite_sum, vectors, strict=True)
+    ]
 
 
 def _trained_token_ids(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
