@@ -26,6 +26,7 @@ from motet.benchmark.benchmark_report_data import collect_benchmark_report
 from motet.benchmark.fill_markdown import fill_markdown_tables
 from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.suite import parse_suite
+from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_entry import TableEntry, format_number
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric, parse_metric
@@ -200,6 +201,29 @@ def test_a_figure_without_runs_is_removed_from_the_document(finished: Benchmark,
     fill_markdown_tables(document, finished, tables)
     assert "figures/" not in document.read_text()
     assert not (tmp_path / "figures" / "two-methods.png").exists()
+
+
+def test_learning_curves_have_a_panel_per_column_and_only_seeds_of_all_methods(
+    finished: Benchmark, saved_figures: list[Any]
+) -> None:
+    cells = [cell for cell in finished.cells if cell.table == "methods"]
+    spec, (table, *_) = finished.suite.table("methods"), finished.tables()
+    path = finished.curves_path("methods")
+    assert not draw_learning_curves(spec, table, cells, finished.store, path), "two evaluations are no curve"
+    for cell in {cell.run.name: cell for cell in cells if finished.store.is_done(cell.run.name)}.values():
+        log, sent = (
+            MetricsLog(finished.store.run_folder(cell.run.name)),
+            9_000_000 if cell.row == "FedOpt" else 3_000_000,
+        )
+        log.add(3, "server", "global", {"accuracy": 0.9 + 0.01 * (cell.seed % 2)}, Traffic(payload_up=sent))
+    assert draw_learning_curves(spec, table, cells, finished.store, path)
+    rounds, _, megabytes, _ = saved_figures[0].axes
+    assert [axes.get_title() for axes in saved_figures[0].axes[:2]] == ["α=1, 6 seeds", "α=9, 5 seeds"]
+    curves = {line.get_label(): line for line in rounds.lines}
+    assert list(curves) == ["centralized", "FedAvg", "FedOpt"]
+    assert curves["FedOpt"].get_xdata().tolist() == [1, 2, 3]
+    assert curves["FedOpt"].get_ydata() == pytest.approx([39.5, 79.0, 90.5])
+    assert megabytes.lines[2].get_xdata().tolist() == [1.0, 2.0, 9.0]
 
 
 def test_a_document_without_a_marker_is_reported(finished: Benchmark, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_
 from motet.benchmark.run_store import RunStore, find_renamed_runs
 from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
 from motet.benchmark.suite_search import RowSearch, TunedRow, build_searches, choose_settings, tuned_settings
+from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
@@ -152,6 +153,10 @@ class Benchmark:
         """Return the path of a table's figure, which exists if the table has numbers."""
         return self.folder / f"{table}.png"
 
+    def curves_path(self, table: str) -> Path:
+        """Return the path of a table's learning curves, which exist if its runs were evaluated several times."""
+        return self.folder / f"{table}-curves.png"
+
 
 def default_folder(suite: str, quick: bool) -> Path:
     return Path("runs") / "bench" / f"{Path(suite).stem}{'-quick' if quick else ''}"
@@ -188,10 +193,13 @@ def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_
 
 
 def write_results(benchmark: Benchmark) -> list[ResultTable]:
-    """Write results.md, results.tex, results.json and one figure per table."""
+    """Write results.md, results.tex, results.json and, for each table, a figure and its learning curves."""
     tables, folder = benchmark.tables(), benchmark.folder
     for table in tables:
         draw_table(table, benchmark.figure_path(table.name))
+        cells = [cell for cell in benchmark.cells if cell.table == table.name]
+        spec, curves = benchmark.suite.table(table.name), benchmark.curves_path(table.name)
+        draw_learning_curves(spec, table, cells, benchmark.store, curves)
     markdown = f"# {benchmark.title}\n\n{render_results(benchmark, tables)}"
     write_atomically(folder / "results.md", markdown.encode())
     latex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)

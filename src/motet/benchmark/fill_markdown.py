@@ -44,9 +44,14 @@ def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[Resu
 
 def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
     body = render_markdown(table).partition("\n\n")[2].rstrip()  # without the title: the document has its own
-    figure = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
-    if _copy_figure(benchmark.figure_path(table.name), path.parent / figure):
-        body += f"\n\n![{table.title}: each method's numbers]({figure.as_posix()})"
+    figures = {
+        benchmark.figure_path(table.name): "each method's numbers",
+        benchmark.curves_path(table.name): "by round",
+    }
+    for source, meaning in figures.items():
+        figure = Path("figures") / f"{benchmark.suite.name}-{source.name}"
+        if _copy_figure(source, path.parent / figure):
+            body += f"\n\n![{table.title}: {meaning}]({figure.as_posix()})"
     machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
     legend = render_legend([table], benchmark.seeds)
     return f"{body}\n\n`{bench_command(benchmark)}` with {table.software or 'Motet'} on {machines}. {legend}"
