@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,9 @@ def draw_learning_curves(
     lines = -(-len(panels) // per_line)
     figure, axes = new_figure(per_line, lines * (1 + by_traffic), width=3.0, height=2.6)
     for i, panel in enumerate(panels):
-        _draw_panel(axes[i], panel, table.rows, "round")
+        _draw_panel(axes[i], panel, table, "round")
         if by_traffic:
-            _draw_panel(axes[lines * per_line + i], panel, table.rows, "megabytes")
+            _draw_panel(axes[lines * per_line + i], panel, table, "megabytes")
     for unused in axes:
         if not unused.lines:
             unused.axis("off")
@@ -117,15 +118,15 @@ def _read_curve(names: Sequence[str], metric: TableMetric, store: RunStore) -> M
 def _differ_in_traffic(panel: CurvePanel) -> bool:
     """Return True if some method sends at least a tenth more per round than another."""
     rates = [curve.megabytes[-1] / curve.rounds[-1] for curve in panel.methods.values()]
-    return max(rates) > 1.1 * min(rates)
+    return bool(max(rates) > 1.1 * min(rates))
 
 
-def _draw_panel(axes: Any, panel: CurvePanel, methods: Sequence[str], x: str) -> None:
-    for bound, style in zip(panel.bounds, (":", "--", "-."), strict=False):
-        axes.axhline(
-            panel.bounds[bound].scores[:, -1].mean(), linestyle=style, color="0.35", linewidth=1.2, label=bound
-        )
-    for i, method in enumerate(methods):
+def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> None:
+    for bound, style in zip(table.bounds, cycle((":", "--", "-.")), strict=False):
+        if bound in panel.bounds:
+            level = panel.bounds[bound].scores[:, -1].mean()
+            axes.axhline(level, linestyle=style, color="0.35", linewidth=1.2, label=bound)
+    for i, method in enumerate(table.rows):
         if method in panel.methods:
             curve = panel.methods[method]
             xs = curve.rounds if x == "round" else curve.megabytes
