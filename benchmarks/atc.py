@@ -1,10 +1,12 @@
 """Plot how near clients with the same kind of task are, with and without ATC's contrastive loss (Figure 6 of the paper).
 
-    python -m benchmarks.atc --with RUN... --without RUN... --clients squad-qg,aeslc [--out atc-neighbors.png]
+    motet run benchmarks/atc_neighbors.yaml --out runs/with
+    motet run benchmarks/atc_neighbors.yaml algorithm.second_stage=neighbors --out runs/without
+    python -m benchmarks.atc --with runs/with --without runs/without --clients aeslc,squad-qg [--out atc-neighbors.png]
 
-The runs are folders of `motet run` or `motet bench`, one for each seed, with `second_stage` contrast and neighbors. The
-server ranks all clients by the similarity of their updates to each client. A line is the mean place of the clients of
-one corpus in the lists of the clients whose names start with one of `--clients`; 1 is the nearest.
+The runs can also be folders of `motet bench`, one for each seed. The server ranks all clients by the similarity of
+their updates to each client. A line is the mean place of the clients of one corpus in the lists of the clients whose
+names start with one of `--clients`; 1 is the nearest.
 """
 
 from __future__ import annotations
