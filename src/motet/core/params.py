@@ -189,7 +189,7 @@ class Params:
     def updated(self, *others: Params | None) -> Params:
         """Return a copy with the values of `others`, as in `dict.update`: later values win and None is skipped."""
         updates = [other for other in others if other is not None and other.layout.names]
-        for other in updates:
+        for other in (update for update in updates if update.layout is not self.layout):
             self._check_update(other)
         if not updates:
             return self
@@ -202,8 +202,6 @@ class Params:
         return Params(self.layout, torch.cat(pieces))
 
     def _check_update(self, other: Params) -> None:
-        if other.layout is self.layout:
-            return
         shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
         if unknown := [name for name in other.layout.names if name not in shapes]:
             raise LayoutError(
