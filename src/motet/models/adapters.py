@@ -119,7 +119,8 @@ def save_adapter(module: Any, base: str, folder: Path) -> None:
         return
     settings = module.peft_config[ADAPTER_NAME]
     settings.base_model_name_or_path, settings.inference_mode, settings.task_type = base, True, "CAUSAL_LM"
-    state = get_peft_model_state_dict(module, adapter_name=ADAPTER_NAME)
+    # Embeddings are those of the base. Without this, peft asks the hub whether they have grown, and warns if it cannot.
+    state = get_peft_model_state_dict(module, adapter_name=ADAPTER_NAME, save_embedding_layers=False)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})

@@ -9,7 +9,7 @@ from motet.core.errors import ConfigError, DataError, first_line
 
 TemplateName = Literal["auto", "chat", "alpaca"]
 # Alpaca's layout as a chat template. Exported models carry it, so that others write prompts as in training.
-_ALPACA = """
+_ALPACA = r"""
 {%- set system = messages | selectattr("role", "equalto", "system") | map(attribute="content") | join("\n") -%}
 {{ system or "Below is an instruction that describes a task. Write a response that appropriately completes the request." }}
 {%- for message in messages if message.role != "system" -%}
@@ -17,7 +17,7 @@ _ALPACA = """
 {{- "\n" + message.content + (eos_token if loop.last and message.role == "assistant" else "") }}
 {%- endfor -%}
 {{ "\n\n### Response:\n" if add_generation_prompt else "" }}"""
-_CONTINUATION = "{{ messages | map(attribute='content') | join('\n') }}"  # no layout: the model goes on with the text
+_CONTINUATION = r"{{ messages | map(attribute='content') | join('\n') }}"  # no layout: the model goes on with the text
 _QUESTION, _ANSWER = "motetquestion", "motetanswer"  # must survive any template
 _MAX_QUOTED = 120  # characters of a template's error message
 BATCH_SIZE = 1_000  # texts per call of a fast tokenizer
