@@ -13,7 +13,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from motet.core.errors import RunError
+import motet
+from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
 from motet.core.work import JobFailure
@@ -24,6 +25,7 @@ from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, Infer, LRHorizon
+from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.frozen_prefix import cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy
@@ -271,6 +273,58 @@ def test_inference_on_cached_states_equals_inference_on_texts(
     job = Infer(server.model, server.model.initial_params, server.split("global"), server.task.readout)
     plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, prefix_cache).run(job)
     assert torch.allclose(plain["logits"], cached["logits"], atol=1e-5)
+
+
+# ---- a last layer for the first token ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuts_prefix", [False, True], ids=["whole", "above the prefix"])
+def test_a_last_layer_for_the_first_token_trains_and_predicts_as_the_whole_one(
+    frozen_federation: Federation, prefix_cache: PrefixCache, cuts_prefix: bool
+) -> None:
+    job, server = make_job(frozen_federation, SGD), frozen_federation.server_participant
+    short = replace(job.model, first_token_only=True)
+    prediction = Infer(short, short.initial_params, server.split("global"), server.task.readout)
+    executor = SerialExecutor(CPU, prefix_cache if cuts_prefix else None)
+    expected, result = executor.run(job), executor.run(replace(job, model=short))
+    assert [type(model.module.bert.encoder.layer[-1]).__name__ for model in executor.models.values()] == [
+        "BertLayer",
+        "FirstTokenLayer",
+    ]
+    assert (expected.params - result.params).norm() / (expected.params - job.start).norm() < 1e-5
+    logits = [executor.run(replace(prediction, model=model))["logits"] for model in (job.model, short)]
+    assert torch.allclose(*logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "is_read"),
+    [
+        ("Bert", "SequenceClassification", True),
+        ("Roberta", "SequenceClassification", True),
+        ("Electra", "SequenceClassification", True),
+        ("Bert", "TokenClassification", False),
+        ("DistilBert", "SequenceClassification", False),  # its layers have other names
+    ],
+)
+def test_a_model_is_checked_for_reading_the_first_token_only(family: str, task: str, is_read: bool) -> None:
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "dim": 8,
+        "n_heads": 2,
+    }
+    config = getattr(hf, f"{family}Config")(**sizes, vocab_size=20, n_layers=2, hidden_dim=8)
+    torch.manual_seed(0)
+    module = getattr(hf, f"{family}For{task}")(config)
+    probe = {"input_ids": torch.arange(10).view(2, 5) + 3, "attention_mask": torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])}
+    assert reads_first_token_only(module, infer_parameter_roles(module).layers_path, probe) == is_read
+
+
+def test_a_task_that_needs_all_tokens_rejects_a_last_layer_for_the_first_one() -> None:
+    with pytest.raises(ConfigError, match="the predictions of tiny need other tokens"):
+        motet.federation(motet.load("toy-tagging", limit=20), model={"name": "tiny", "first_token_only": True})
 
 
 def test_a_module_without_the_models_parameters_is_rejected(federation: Federation) -> None:

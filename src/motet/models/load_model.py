@@ -18,6 +18,7 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.core.suggestions import did_you_mean
 from motet.learning.data.chat_format import find_end_token
+from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.model import Model
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
@@ -80,7 +81,10 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         max_tokens=config.max_tokens,
         adapter_base=config.name if _has_separate_adapters(config, task) else "",
         virtual_tokens=() if (prompt := find_prompt(module)) is None else prompt.virtual_tokens,
+        first_token_only=config.first_token_only,
     )
+    if config.first_token_only:
+        _check_first_token(model, config.name)
     if config.freeze:
         model.freeze(Layers.parse(*config.freeze))
     _cast_weights(config, module)
@@ -296,6 +300,17 @@ def _from_config(auto_class: Any, module_config: Any, path: str) -> Any:
             f"model.name: no model could be built from the configuration of '{path}' ({first_line(error)}). "
             "Use a model that suits the task."
         ) from None
+
+
+def _check_first_token(model: Model, name: str) -> None:
+    """Raise an error if the predictions need more than the first token of the last layer."""
+    ids = torch.arange(6) % len(model.tokenizer)
+    probe = {"input_ids": torch.stack([ids, ids.flip(0)]), "attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    if not model.layers_path or not reads_first_token_only(model.module, model.layers_path, probe):
+        raise ConfigError(
+            f"model.first_token_only is set, but the predictions of {name} need other tokens, or its layers are unlike "
+            "BERT's. It is for classification with BERT, RoBERTa or MiniLM; remove model.first_token_only."
+        )
 
 
 def _check_max_tokens(config: ModelConfig, module_config: Any) -> None:

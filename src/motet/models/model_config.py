@@ -93,6 +93,7 @@ class ModelConfig:
     adapter: AdapterConfig | None = None  # train adapters instead of the model itself
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the frozen weights; what is trained stays in float32
     quantize: Literal["none", "int8", "nf4"] = "none"  # of the linear layers under adapters
+    first_token_only: bool = False  # on a CPU, compute the last layer for the token that the classifier reads
     config: Mapping[str, Any] = field(default_factory=dict)  # e.g. {num_hidden_layers: 3, hidden_dropout_prob: 0}
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from motet.core.threads import single_thread
 from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
+from motet.learning.modules.first_token import install_first_token_layer
 from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStateCache, cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.packed.packed_model import PackedModel
@@ -64,7 +65,7 @@ class SerialExecutor(Executor):
     def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None, use_bf16: bool = False) -> None:
         self.device, self.prefix_cache, self.use_bf16 = device, prefix_cache, use_bf16
         self.queue: deque[tuple[Hashable, Job]] = deque()
-        self.models: dict[tuple[str, bool], PackedModel] = {}  # by model key and whether the prefix is cut off
+        self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # by key; is the prefix, is the last layer cut off?
         self.examples_processed = 0
 
     def submit(self, key: Hashable, job: Job) -> None:
@@ -100,12 +101,14 @@ class SerialExecutor(Executor):
         states = cached.get((model.key, job.examples.features.key))
         if states is not None:
             states.fill(job.examples.rows)
-        key = (model.key, states is not None)
+        is_short = model.first_token_only and not job.needs_full_model
+        key = (model.key, states is not None, is_short)
         if key not in self.models:
-            if states is None:
-                self.models[key] = PackedModel(model, model.module, self.device)
-            else:  # the upper part shares parameters with the model that was cut, maybe another object than this
-                self.models[key] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
+            # The upper part shares parameters with the model that was cut, maybe another object than this.
+            parts = (model, model.module) if states is None else (states.prefix.model, states.prefix.upper)
+            self.models[key] = PackedModel(*parts, self.device)
+            if is_short:
+                install_first_token_layer(self.models[key].module, model.layers_path)
         return self.models[key], states.batch if states else Examples.batch
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ class Model:
     max_tokens: int | None = None  # texts are cut at this length
     adapter_base: str = ""  # the pretrained causal model that the adapters belong to, if they can be saved without it
     virtual_tokens: tuple[int, ...] = ()  # before every prompt, in prompt tuning
+    first_token_only: bool = False  # the last layer may be computed for the first token alone
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
