@@ -18,6 +18,7 @@ class ReadLog:
 
     def __init__(self, root: Path, origin: str = "") -> None:
         self.root = root
+        self._root_prefix = f"{root.as_posix()}/"
         self.origin = origin
         self.columns: dict[str, str] = {}
         self.task_reason = ""
@@ -33,6 +34,9 @@ class ReadLog:
 
     def relative_name(self, path: Path) -> str:
         """Return the path below data.path; for data.path itself, its name."""
+        name = path.as_posix()
+        if name.startswith(self._root_prefix):  # the usual case; a corpus may have thousands of files
+            return name[len(self._root_prefix) :]
         if path == self.root or not path.is_relative_to(self.root):
             return path.name
         return path.relative_to(self.root).as_posix()
