@@ -10,6 +10,9 @@ device calls none of them, and they take a third of the time before a command tr
 
 Only the commands of `motet` allow this, because their processes do nothing else. In a notebook, and with versions of
 torch and transformers that were not tried together, everything is imported as usual.
+
+No documented way does the same: torch's switches disable the compiler and still import it, and lazy modules fail because
+transformers reads names from them while it is imported (docs/design/0002-cpu.md has the measurements).
 """
 
 from __future__ import annotations
