@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from motet.core.errors import RunError
+from motet.core.params import Params
 from motet.experiment.loop import run_storage
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.run_storage import RunStorage, StateBudget, state_budget
@@ -145,3 +146,15 @@ def test_the_budget_of_client_states_depends_on_free_memory(monkeypatch: pytest.
     assert state_budget(None, on_gpu) == StateBudget(int(run_storage.CLIENT_STATE_FRACTION * free["cuda"]), 8 * 2**30)
     assert state_budget(None, on_cpu) == StateBudget(4 * 2**30, 8 * 2**30)
     assert state_budget(0.5, on_gpu) == StateBudget(2**29, 0)
+
+
+def test_personal_models_stay_on_a_gpu_that_has_room_for_all_of_them(tmp_path: Path) -> None:
+    """A round has an old and a new model for each of four clients: 80 MB times eight."""
+    model = Params.from_tensors({"weight": torch.zeros(20 * 2**20)})
+
+    def is_kept(device_bytes: int) -> bool:
+        budget = StateBudget(device=device_bytes, host=2**40)
+        return RunStorage(tmp_path, CheckpointConfig(), "", budget).offload_for(4).offload(model) is model
+
+    assert is_kept(2**30)
+    assert not is_kept(2**29)
