@@ -63,7 +63,7 @@ class Benchmark:
 
     @cached_property
     def store(self) -> RunStore:
-        return RunStore(self.folder, find_renamed_runs(self.folder, self.runs))
+        return RunStore(self.folder, find_renamed_runs(self.folder, {**self.trial_runs, **self.runs}))
 
     @property
     def seeds(self) -> list[int]:
@@ -86,7 +86,8 @@ class Benchmark:
     @cached_property
     def tuned(self) -> dict[str, list[TunedRow]]:
         """The settings that the searches have chosen, by table. Call `reopen` after new trials."""
-        return choose_settings(self.searches, RunStore(self.folder))
+        store = RunStore(self.folder, find_renamed_runs(self.folder, self.trial_runs))
+        return choose_settings(self.searches, store)
 
     def reopen(self) -> Benchmark:
         """Return the benchmark with the settings that finished searches have chosen."""

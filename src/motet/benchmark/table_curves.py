@@ -53,7 +53,9 @@ def draw_learning_curves(
     by_traffic = any(_differ_in_traffic(panel) for panel in panels)
     per_line = min(len(panels), _MAX_PANELS_PER_LINE)
     lines = -(-len(panels) // per_line)
-    figure, axes = new_figure(per_line, lines * (1 + by_traffic), width=3.0, height=2.6)
+    figure, axes = new_figure(
+        per_line, lines * (1 + by_traffic), width=2.6 + 2.0 / per_line, height=2.6
+    )  # with room for the legend
     for i, panel in enumerate(panels):
         _draw_panel(axes[i], panel, table, "round")
         if by_traffic:
@@ -122,6 +124,8 @@ def _differ_in_traffic(panel: CurvePanel) -> bool:
 
 
 def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for bound, style in zip(table.bounds, cycle((":", "--", "-.")), strict=False):
         if bound in panel.bounds:
             level = panel.bounds[bound].scores[:, -1].mean()
@@ -137,6 +141,7 @@ def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> Non
     axes.set_title(panel.title, fontsize=9)
     axes.set_xlabel("round" if x == "round" else "MB sent, up and down", fontsize=8)
     axes.set_ylabel(panel.metric, fontsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
