@@ -159,9 +159,8 @@ def save_tokenizer(model: Model, task: Task, folder: Path) -> None:
     tokenizer = copy.deepcopy(model.tokenizer)
     if template := task.chat_template(model):
         tokenizer.chat_template = template
-    if (
-        model.max_tokens is not None and not model.adapter_base
-    ):  # a chat model reads longer texts than those of its tuning
+    # With adapters, a chat model reads longer texts than those of its tuning.
+    if model.max_tokens is not None and not model.adapter_base:
         tokenizer.model_max_length = model.max_tokens
         if tokenizer.is_fast:
             tokenizer.backend_tokenizer.enable_truncation(model.max_tokens)
