@@ -25,7 +25,7 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     if any(not c.is_about_methods for c in comparisons):
         parts.append(
             f"fewer than {MIN_SEEDS} seeds: the differences are about these trained models, not about the methods, so "
-            "nothing is bold or ≈"
+            "no score is bold or ≈"
         )
     if any(table.is_without_examples(column) for table in tables for column in table.columns):
         parts.append("°: tested over seeds alone, since the number does not follow from per-example scores")
