@@ -121,6 +121,24 @@ def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str, monke
         assert torch.equal(evaluated["count"], weights.long())
 
 
+def test_a_long_prompt_beside_a_long_completion_needs_no_more_positions_than_the_model_has() -> None:
+    model = make_model("gpt2")
+    positions = model.module.config.n_positions
+    lengths = [(positions - 8, 8), (2, positions - 2)]  # of the prompts and their completions
+    columns = {
+        "input_ids": Ragged.from_lists([[5] * positions] * 2, PAD),
+        "labels": Ragged.from_lists([[5] * completion for _, completion in lengths], IGNORE_INDEX),
+        "completion_start": np.array([prompt for prompt, _ in lengths]),
+    }
+    packed = PackedModel(model, model.module, CPU)
+    packed.load_clients([model.initial_params])
+    packed.module.eval()
+    batch = Features("completions", columns).batch(np.arange(2))
+    with torch.no_grad():
+        expected = CompletionLoss().read(packed, batch)["loss"]
+        assert torch.allclose(GeneratedCompletions(max_new_tokens=3).read(packed, batch)["loss"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_padding_does_not_change_the_logits(family: str) -> None:
     model, features = make_model(family), make_features()

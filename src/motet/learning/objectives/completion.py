@@ -153,7 +153,8 @@ class _GreedyDecoding:
         width = self.mask.shape[1] - 1  # the last token of a prompt predicts the first label
         self.cache.crop(width - self.cache.get_seq_length())  # negative: the number of tokens to remove
         inputs = torch.cat([self.last_tokens, labels[:, :-1].clamp(min=0)], 1)
-        mask = torch.cat([self.mask, torch.ones_like(inputs[:, 1:])], 1)
+        # Without the padding of labels, whose positions could be beyond those of the model.
+        mask = torch.cat([self.mask, (labels[:, :-1] != IGNORE_INDEX).long()], 1)
         states, compute_logits = _run(
             module,
             input_ids=inputs,
