@@ -172,6 +172,23 @@ def test_a_process_starts_on_data_that_no_other_process_has_loaded(
     assert len(executed) == len(runs) - 1
 
 
+def test_a_process_that_waits_for_others_asks_only_about_open_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks twice a second, and a benchmark may have hundreds of finished runs."""
+    store, runs = RunStore(tmp_path), unique_runs(build_cells(parse_suite("two", SUITE), [42, 43], device="cpu"))
+    of_another_process, *finished = runs
+    for name in finished:
+        with store.claim(name):
+            write_json(store.run_folder(name) / "summary.json", SUMMARY)
+    questions: list[str] = []
+    is_claimed = RunStore.is_claimed
+    monkeypatch.setattr(RunStore, "is_claimed", lambda self, name: questions.append(name) or is_claimed(self, name))
+    with store.claim(of_another_process), SharedResources() as resources:
+        run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
+    assert questions == [of_another_process]
+
+
 def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:
     runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
     store, console = RunStore(tmp_path), Console(record=True, width=120)

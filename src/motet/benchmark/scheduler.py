@@ -150,9 +150,10 @@ def run_pending(
 ) -> None:
     """Execute every run that no other process has claimed. Runs on the data that is already loaded come first."""
     loaded_data = ""
-    pending = dict(runs)
+    open_runs = {name: run for name, run in runs.items() if not store.is_settled(name)}
+    pending = dict(open_runs)
     while pending:
-        name = _choose_next(pending, runs, store, loaded_data)
+        name = _choose_next(pending, open_runs, store, loaded_data)
         run = pending.pop(name)
         if store.is_settled(name):
             continue
@@ -166,7 +167,7 @@ def run_pending(
 
 
 def _choose_next(
-    pending: Mapping[str, BenchmarkRun], runs: Mapping[str, BenchmarkRun], store: RunStore, loaded_data: str
+    pending: Mapping[str, BenchmarkRun], open_runs: Mapping[str, BenchmarkRun], store: RunStore, loaded_data: str
 ) -> str:
     """Return a pending run on the loaded data, else on the data that the fewest processes have loaded.
 
@@ -177,7 +178,7 @@ def _choose_next(
         if run.data_key == loaded_data:
             return name
     open_data = list(dict.fromkeys(run.data_key for name, run in pending.items() if not store.is_settled(name)))
-    users = Counter(run.data_key for name, run in runs.items() if store.is_claimed(name))
+    users = Counter(run.data_key for name, run in open_runs.items() if store.is_claimed(name))
     least_used = min(open_data[:_OPEN_DATA], key=users.__getitem__, default="")
     return next((name for name, run in pending.items() if run.data_key == least_used), next(iter(pending)))
 
