@@ -68,7 +68,7 @@ class GeneratedCompletions(Readout):
         if not decoding.can_continue(forward.module):
             return {"predictions": tokens, **CompletionLoss().read(forward, batch)}
         labels = batch["labels"]
-        losses = forward.apply(decoding.compute_losses, batch["input_ids"], labels)
+        losses = forward.apply(decoding.compute_losses, labels)
         return {"predictions": tokens, "loss": losses.sum(1), "count": (labels != IGNORE_INDEX).sum(1)}
 
 
@@ -148,7 +148,7 @@ class _GreedyDecoding:
         is_plain = isinstance(self.cache, Cache) and all(type(layer) is DynamicLayer for layer in self.cache.layers)
         return reads_positions and is_plain
 
-    def compute_losses(self, module: Any, ids: Tensor, labels: Tensor) -> Tensor:
+    def compute_losses(self, module: Any, labels: Tensor) -> Tensor:
         """Return the loss of each label, [rows, tokens]."""
         width = self.mask.shape[1] - 1  # the last token of a prompt predicts the first label
         self.cache.crop(width - self.cache.get_seq_length())  # negative: the number of tokens to remove
