@@ -296,6 +296,13 @@ def test_a_last_layer_for_the_first_token_trains_and_predicts_as_the_whole_one(
     assert torch.allclose(*logits, atol=1e-5)
 
 
+def test_on_other_devices_than_a_cpu_the_last_layer_stays_whole(frozen_federation: Federation) -> None:
+    job = make_job(frozen_federation, SGD)
+    executor = SerialExecutor(torch.device("meta"))  # the only other device that every machine has
+    model, _ = executor._prepare_model(replace(job, model=replace(job.model, first_token_only=True)))
+    assert type(model.module.bert.encoder.layer[-1]).__name__ == "BertLayer"
+
+
 @pytest.mark.parametrize(
     ("family", "task", "is_read"),
     [

@@ -65,7 +65,7 @@ class SerialExecutor(Executor):
     def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None, use_bf16: bool = False) -> None:
         self.device, self.prefix_cache, self.use_bf16 = device, prefix_cache, use_bf16
         self.queue: deque[tuple[Hashable, Job]] = deque()
-        self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # by key; is the prefix, is the last layer cut off?
+        self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # by key, without prefix, short last layer
         self.examples_processed = 0
 
     def submit(self, key: Hashable, job: Job) -> None:
@@ -101,7 +101,7 @@ class SerialExecutor(Executor):
         states = cached.get((model.key, job.examples.features.key))
         if states is not None:
             states.fill(job.examples.rows)
-        is_short = model.first_token_only and not job.needs_full_model
+        is_short = model.first_token_only and self.device.type == "cpu" and not job.needs_full_model
         key = (model.key, states is not None, is_short)
         if key not in self.models:
             # The upper part shares parameters with the model that was cut, maybe another object than this.
