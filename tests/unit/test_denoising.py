@@ -59,10 +59,11 @@ def test_the_target_of_a_corrupted_text_is_the_original() -> None:
     assert all((row == TOKENS.mask).any() and len(row) < 42 for row in inputs)
 
 
+@pytest.mark.parametrize("mean_span", [3.0, 0.5])
 @pytest.mark.parametrize("length", [1, 2, 5, 40, 333])
-def test_spans_hide_a_fraction_of_the_tokens_and_keep_the_order_of_the_others(length: int) -> None:
+def test_spans_hide_a_fraction_of_the_tokens_and_keep_the_order_of_the_others(length: int, mean_span: float) -> None:
     rng, num_masked = np.random.default_rng(length), int(np.ceil(0.3 * length))
-    texts = infill_spans(Ragged.from_arrays([np.arange(100, 100 + length)] * 50), TOKENS.mask, rng, 0.3, 3.0)
+    texts = infill_spans(Ragged.from_arrays([np.arange(100, 100 + length)] * 50), TOKENS.mask, rng, 0.3, mean_span)
     assert len(texts) == 50
     for i in range(50):
         text = texts[i]

@@ -132,8 +132,10 @@ def passage_tokens(examples: Examples, tokens: SpecialTokens) -> Ragged:
 
 def _draw_spans(num_masked: np.ndarray, mean_span: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return the span lengths of all texts, one text after another, and the number of spans of each text."""
-    text = np.repeat(np.arange(len(num_masked)), np.where(num_masked, num_masked + 8, 0))
+    num_draws = np.where(num_masked, num_masked + 8, 0)
+    text = np.repeat(np.arange(len(num_masked)), num_draws)
     draws = rng.poisson(mean_span, size=len(text))
+    draws[np.cumsum(num_draws)[num_masked > 0] - 1] = num_masked[num_masked > 0]  # enough, even if the others are short
     text, draws = text[draws > 0], draws[draws > 0]
     drawn_before = np.cumsum(draws) - draws
     first_draws = np.searchsorted(text, np.arange(len(num_masked)))
