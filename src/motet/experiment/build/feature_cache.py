@@ -21,7 +21,7 @@ from motet.tasks.task import Task
 from motet.transport.private_files import PRIVATE_FILE
 
 META = "meta.json"
-FORMAT = 1  # raise it when tokenization changes
+FORMAT = 2  # raise it when tokenization changes
 MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they are looked up
 
 
