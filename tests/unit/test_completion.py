@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from motet.core.errors import ConfigError
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -29,6 +30,8 @@ from motet.models.adapters import add_adapters
 from motet.models.model_config import AdapterConfig
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.prompt_tuning import add_prompt
+from motet.tasks.instruct import Instruct
+from motet.tasks.seq2seq import Seq2Seq
 
 CPU = torch.device("cpu")
 VOCABULARY, PAD, END = 50, 0, 1
@@ -43,6 +46,10 @@ FAMILIES = {
         head_dim=8, max_position_embeddings=64,
     ),
 }  # fmt: skip
+BART = transformers.BartConfig(
+    vocab_size=VOCABULARY, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+    encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=32,
+)  # fmt: skip
 
 
 def make_model(family: str, dtype: torch.dtype = torch.float32, prompt_tokens: int = 0) -> Model:
@@ -137,6 +144,22 @@ def test_a_long_prompt_beside_a_long_completion_needs_no_more_positions_than_the
     with torch.no_grad():
         expected = CompletionLoss().read(packed, batch)["loss"]
         assert torch.allclose(GeneratedCompletions(max_new_tokens=3).read(packed, batch)["loss"], expected, rtol=1e-5)
+
+
+def test_generation_beyond_the_learned_positions_is_refused_before_training() -> None:
+    gpt2, llama = make_model("gpt2"), make_model("llama")
+    features = Features("completions", {"completion_start": np.array([7, 60])})
+    Instruct(max_new_tokens=5).check_features(features, gpt2)  # the last position of 64
+    Instruct(max_new_tokens=500).check_features(features, llama)  # computes its positions
+    message = (
+        "longest prompt has 60 tokens and task.max_new_tokens is 6, so generation needs 65 positions, but .* has 64"
+    )
+    with pytest.raises(ConfigError, match=message):
+        Instruct(max_new_tokens=6).check_features(features, gpt2)
+    bart = replace(gpt2, module=transformers.BartForConditionalGeneration(BART))
+    Seq2Seq(max_target_tokens=32).check_features(features, bart)
+    with pytest.raises(ConfigError, match=r"task.max_target_tokens is 33, .* has 32"):
+        Seq2Seq(max_target_tokens=33).check_features(features, bart)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -14,6 +14,7 @@ from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn, desc
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
+from motet.learning.modules.position_embeddings import check_positions
 from motet.learning.objectives.choice_likelihood import CompletionsAndChoices
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions
 from motet.tasks.answer_metrics import exact_matches, rouge_l
@@ -96,6 +97,15 @@ class Instruct(Task):
             metadata={"removed_tokens": np.array([prompt.removed for prompt in truncated], np.int64)},
             raw_columns=corpus.columns,
             tokenizer=model.tokenizer,
+        )
+
+    def check_features(self, features: Features, model: Model) -> None:
+        longest = int(np.asarray(features.columns["completion_start"]).max(initial=0))
+        check_positions(
+            model.module,
+            longest + self.max_new_tokens - 1,  # the last token is not read again
+            f"the longest prompt has {longest} tokens and task.max_new_tokens is {self.max_new_tokens}",
+            "Lower model.max_tokens or task.max_new_tokens.",
         )
 
     def describe_features(self, features: Features, model: Model) -> list[str]:

@@ -11,6 +11,7 @@ from motet.datasets.corpus import Corpus
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
+from motet.learning.modules.position_embeddings import check_positions
 from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.task import Task
@@ -58,6 +59,10 @@ class Seq2Seq(Task):
             "decoder_input_ids": Ragged.from_lists(decoder_inputs, tokenizer.pad_token_id),
         }
         return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
+
+    def check_features(self, features: Features, model: Model) -> None:
+        needed = self.max_target_tokens
+        check_positions(model.module, needed, f"task.max_target_tokens is {needed}", "Lower task.max_target_tokens.")
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         metrics = self.text_metrics.compute(*_decode(predictions, examples))

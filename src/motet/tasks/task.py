@@ -83,6 +83,10 @@ class Task(Protocol):
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         """Tokenize a corpus for a model."""
 
+    def check_features(self, features: Features, model: Model) -> None:
+        """Raise an error if the model cannot be evaluated on the texts."""
+        return
+
     def describe_features(self, features: Features, model: Model) -> list[str]:
         """Say what happened to the texts, such as how many are truncated."""
         return []

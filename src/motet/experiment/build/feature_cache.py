@@ -27,6 +27,12 @@ MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they ar
 
 def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool = True) -> Features:
     """Return a corpus tokenized for a model, from the cache if it is there."""
+    features = _load_or_build(task, corpus, model, max_tokens, use_cache)
+    task.check_features(features, model)
+    return features
+
+
+def _load_or_build(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool) -> Features:
     depends_on = (FORMAT, corpus.fingerprint, task, max_tokens, _tokenizer_digest(model))
     key = key_for(*depends_on)
     cache = open_cache("features") if use_cache and len(corpus) >= MIN_CACHED_EXAMPLES else None
