@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged, slice_positions
 
 SENTENCE_ENDS = (".", "!", "?")
 
@@ -103,7 +103,7 @@ def permute_sentences(texts: Ragged, sentence_ends: Sequence[int], rng: np.rando
     text_of_sentence = np.searchsorted(texts.offsets, starts, side="right") - 1
     order = np.argsort(text_of_sentence + rng.random(len(starts)))
     lengths = np.diff(np.append(starts, len(texts.values)))
-    return Ragged(texts.values[_positions(starts[order], lengths[order])], texts.offsets, texts.pad)
+    return Ragged(texts.values[slice_positions(starts[order], lengths[order])], texts.offsets, texts.pad)
 
 
 def infill_spans(texts: Ragged, mask: int, rng: np.random.Generator, mask_fraction: float, mean_span: float) -> Ragged:
@@ -117,7 +117,9 @@ def infill_spans(texts: Ragged, mask: int, rng: np.random.Generator, mask_fracti
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     order = np.argsort(np.repeat(np.arange(len(texts)), lengths) + rng.random(offsets[-1]))
     is_span = np.zeros(offsets[-1], bool)
-    is_span[order[_positions(offsets[:-1], num_spans)]] = True  # random tokens of each text, as many as it has spans
+    is_span[order[slice_positions(offsets[:-1], num_spans)]] = (
+        True  # random tokens of each text, as many as it has spans
+    )
     widths = np.ones(offsets[-1], np.int64)
     widths[is_span] = spans
     starts = np.cumsum(widths) - widths  # all texts together keep their length, so these are positions in `values`
@@ -145,19 +147,12 @@ def _draw_spans(num_masked: np.ndarray, mean_span: float, rng: np.random.Generat
     return spans, np.bincount(text[is_used], minlength=len(num_masked))
 
 
-def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the positions of several slices of an array, one slice after another."""
-    shifts = starts - (np.cumsum(lengths) - lengths)
-    positions: np.ndarray = np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))
-    return positions
-
-
 def _add_tokens(texts: Ragged, pad: int, begin: int | None = None, end: int | None = None) -> Ragged:
     """Put a token before each text, and one after it."""
     lengths = texts.lengths + (begin is not None) + (end is not None)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     values = np.empty(offsets[-1], np.int32)
-    values[_positions(offsets[:-1] + (begin is not None), texts.lengths)] = texts.values
+    values[slice_positions(offsets[:-1] + (begin is not None), texts.lengths)] = texts.values
     if begin is not None:
         values[offsets[:-1]] = begin
     if end is not None:

@@ -75,8 +75,7 @@ class Ragged:
     def select(self, rows: np.ndarray) -> Ragged:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        positions = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Ragged(self.values[positions], offsets, self.pad)
+        return Ragged(self.values[slice_positions(self.offsets[rows], lengths)], offsets, self.pad)
 
     def keep(self, is_kept: np.ndarray) -> Ragged:
         """Return the same rows with only some of their values."""
@@ -233,9 +232,7 @@ class Examples:
             return np.unique(ids[self.rows]).astype(np.int64)
         occurs = np.zeros(ids.max_value + 1, bool)
         occurs[ids.pad] = True
-        lengths = self.lengths
-        starts = ids.offsets[self.rows] - np.concatenate([[0], np.cumsum(lengths[:-1])]) if len(self) else lengths
-        occurs[ids.values[np.repeat(starts, lengths) + np.arange(lengths.sum())]] = True
+        occurs[ids.select(self.rows).values] = True
         return np.flatnonzero(occurs)
 
     def select(self, indices: np.ndarray) -> Examples:
@@ -245,3 +242,10 @@ class Examples:
             for name, column in self.extra_columns.items()
         }
         return Examples(self.features, self.rows[indices], columns)
+
+
+def slice_positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the positions of several slices of an array, one slice after another."""
+    shifts = starts - (np.cumsum(lengths) - lengths)
+    positions: np.ndarray = np.repeat(shifts, lengths) + np.arange(int(lengths.sum()))
+    return positions
