@@ -30,7 +30,7 @@ from motet.report.significance import MIN_SEEDS
 from motet.transport.private_files import write_atomically
 
 POLL_SECONDS = 0.5
-_OPEN_DATA = MIN_SEEDS  # federations; a column has one for each seed
+_MAX_OPEN_FEDERATIONS = MIN_SEEDS  # a column of a table has one for each seed
 
 
 def suite_copy_name(process_id: int) -> str:
@@ -171,15 +171,15 @@ def _choose_next(
 ) -> str:
     """Return a pending run on the loaded data, else on the data that the fewest processes have loaded.
 
-    Then each process tokenizes few federations and captures few steps. Processes spread over the first `_OPEN_DATA`
-    federations only, so that the first columns of an interrupted benchmark are complete.
+    Then each process tokenizes few federations and captures few steps. Processes spread over a few federations only, so
+    that the first columns of an interrupted benchmark are complete.
     """
     for name, run in pending.items():
         if run.data_key == loaded_data:
             return name
     open_data = list(dict.fromkeys(run.data_key for name, run in pending.items() if not store.is_settled(name)))
     users = Counter(run.data_key for name, run in open_runs.items() if store.is_claimed(name))
-    least_used = min(open_data[:_OPEN_DATA], key=users.__getitem__, default="")
+    least_used = min(open_data[:_MAX_OPEN_FEDERATIONS], key=users.__getitem__, default="")
     return next((name for name, run in pending.items() if run.data_key == least_used), next(iter(pending)))
 
 

@@ -53,9 +53,8 @@ def draw_learning_curves(
     by_traffic = any(_differ_in_traffic(panel) for panel in panels)
     per_line = min(len(panels), _MAX_PANELS_PER_LINE)
     lines = -(-len(panels) // per_line)
-    figure, axes = new_figure(
-        per_line, lines * (1 + by_traffic), width=2.6 + 2.0 / per_line, height=2.6
-    )  # with room for the legend
+    width = 2.6 + 2.0 / per_line  # with room for the legend
+    figure, axes = new_figure(per_line, lines * (1 + by_traffic), width=width, height=2.6)
     for i, panel in enumerate(panels):
         _draw_panel(axes[i], panel, table, "round")
         if by_traffic:

@@ -110,9 +110,8 @@ class Admission:
     capacity: int = 0
     load_tokens: LoadTokens | None = None
     bound_tokens: dict[ClientId, str] = field(default_factory=dict)  # hashes of the tokens that clients joined with
-    on_new_client: Callable[[ClientId, str, str], None] = lambda client, group, token_hash: (
-        None
-    )  # before its first request
+    # Called before a client's first request.
+    on_new_client: Callable[[ClientId, str, str], None] = lambda client, group, token_hash: None
     group_fingerprints: Mapping[str, str] = field(default_factory=dict)
     client_groups: dict[ClientId, str] = field(default_factory=dict)
     claimed_groups: dict[ClientId, str] = field(default_factory=dict)

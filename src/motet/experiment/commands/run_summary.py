@@ -111,9 +111,7 @@ def _collect_scores(config: RunConfig, federation: Federation, plan: RunPlan, re
 
 def _summarize_group(group_config: GroupConfig, group: ClientGroup, plan: RunPlan, result: RunResult) -> dict[str, Any]:
     federation, clients = plan.federation, [*group.clients]
-    if not isinstance(
-        federation, Federation
-    ):  # remote clients are not the ones that the server's corpus is divided over
+    if not isinstance(federation, Federation):  # the server's corpus is not divided over remote clients
         clients = [client for client in federation.clients if federation.group_for(client) is group]
     primary_metric = group.task.primary_metric
     scores = [result.client_scores[client][primary_metric] for client in clients if client in result.client_scores]

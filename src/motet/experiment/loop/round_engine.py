@@ -52,9 +52,8 @@ class EngineHooks:
 
     on_client_done: Callable[[int, int], None] = lambda answered, expected: None
     on_note: Callable[[Note], None] = lambda note: None
-    offload: Callable[[Params], Params] = lambda params: (
-        params
-    )  # moves large parameters of the server to host memory or disk
+    # Moves large parameters of the server to host memory or disk.
+    offload: Callable[[Params], Params] = lambda params: params
 
 
 class RoundEngine:
