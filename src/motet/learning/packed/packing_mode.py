@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,19 +41,20 @@ class PackingChoice(NamedTuple):
 
 
 def choose_packing_mode(
-    model: Model, module: nn.Module, probe: Mapping[str, Tensor], device: torch.device
+    model: Model, module: nn.Module, batch: Mapping[str, Tensor], device: torch.device
 ) -> PackingChoice:
     """Return the fastest mode that reproduces the plain model's outputs and gradients and can train."""
     rejections: list[str] = []
     initial = model.initial_params.flat
     noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(initial.device)
     clients = [Params(model.layout, initial + noise.roll(7 * i)) for i in range(_CLIENTS)]
+    probe = _Probe(model, module, clients, batch, device)
     modes: tuple[PackingMode, ...] = ("packed_layers", "vmap")
     for mode in modes:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about slow operations; a probe may be slow
-                rejection = _compare(model, module, clients, probe, device, mode)
+                rejection = _compare(probe, mode)
             if not rejection:
                 return PackingChoice(mode, "; ".join(rejections))
             rejections.append(f"{mode}: {rejection}")
@@ -82,56 +84,71 @@ def choose_probe_rows(features: Features) -> np.ndarray:
     return np.arange(2) % len(features)
 
 
-def _compare(
-    model: Model,
-    module: nn.Module,
-    clients: list[Params],
-    probe: Mapping[str, Tensor],
-    device: torch.device,
-    mode: PackingMode,
-) -> str:
+@dataclass(frozen=True)
+class _Probe:
+    """What packed and plain models are compared on: a module, a few clients' parameters, and a batch."""
+
+    model: Model
+    module: nn.Module
+    clients: list[Params]
+    batch: Mapping[str, Tensor]
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+
+    def build(self, mode: PackingMode) -> PackedModel:
+        return PackedModel(self.model, self.module, self.device, mode, dtype=self.dtype)
+
+    def in_float64(self) -> _Probe:
+        trained = {id(p) for p in self.model.trainable.values()}
+        module = _with_dtype(self.module, torch.float64, (torch.float32,), keep=trained)
+        batch = {name: x.double() if x.is_floating_point() else x for name, x in self.batch.items()}
+        return replace(self, module=module, batch=batch, dtype=torch.float64)
+
+    def without_half_precision(self) -> _Probe:
+        return replace(self, module=_with_dtype(self.module, torch.float32, (torch.bfloat16, torch.float16)))
+
+    def packed_batch(self) -> dict[str, Tensor]:
+        """Return one batch with the rows of all clients. Each client gets them in another order."""
+        shifts = range(len(self.clients))
+        return {k: torch.cat([v.roll(i, 0) for i in shifts]).to(self.device) for k, v in self.batch.items()}
+
+    def run_packed(self, packed: PackedModel) -> list[Outputs]:
+        packed.module.eval()
+        packed.load_clients(self.clients)
+        outputs, rows = _outputs_and_grads(packed, self.packed_batch()), len(next(iter(self.batch.values())))
+        by_client = [{k: x[i * rows : (i + 1) * rows] for k, x in outputs.items()} for i in range(len(self.clients))]
+        return [{**out, "": packed.grads[i, : packed.num_trained]} for i, out in enumerate(by_client)]
+
+    def run_one_by_one(self) -> list[Outputs]:
+        plain = self.build("plain")
+        plain.module.eval()
+        results = []
+        for i, client in enumerate(self.clients):
+            plain.load_clients([client])
+            outputs = _outputs_and_grads(plain, {k: v.roll(i, 0).to(self.device) for k, v in self.batch.items()})
+            results.append({**outputs, "": plain.grads[0].clone()})
+        return results
+
+
+def _compare(probe: _Probe, mode: PackingMode) -> str:
     """Return how the packed model's outputs or gradients differ from the plain model's; "" if they agree."""
-    packed_model = PackedModel(model, module, device, mode)
-    packed = _run_packed(packed_model, clients, probe)
-    plain = _run_one_by_one(PackedModel(model, module, device), clients, probe)
+    packed_model = probe.build(mode)
+    packed, plain = probe.run_packed(packed_model), probe.run_one_by_one()
     difference = max(_relative_differences(packed, plain))
-    rejection = "" if difference < _tolerance(module) else f"differs by {difference:.1e}"
-    if rejection and not _has_half_precision(module) and _only_gradients_jump(packed, plain):
-        in_float64 = _difference_in_float64(model, module, clients, probe, device, mode)
+    rejection = "" if difference < _tolerance(probe.module) else f"differs by {difference:.1e}"
+    if rejection and not _has_half_precision(probe.module) and _only_gradients_jump(packed, plain):
+        double = probe.in_float64()
+        in_float64 = max(_relative_differences(double.run_packed(double.build(mode)), double.run_one_by_one()))
         rejection = "" if in_float64 < TOLERANCE[torch.float32] else f"{rejection}, and in float64 by {in_float64:.1e}"
-    elif rejection and math.isfinite(difference) and _has_half_precision(module):
-        single = _with_dtype(module, torch.float32, (torch.bfloat16, torch.float16))
-        reference = _run_one_by_one(PackedModel(model, single, device), clients, probe)
+    elif rejection and math.isfinite(difference) and _has_half_precision(probe.module):
+        reference = probe.without_half_precision().run_one_by_one()
         packed_errors, errors = _mean_errors(packed, reference), _mean_errors(plain, reference)
         distances = f", and from float32 by {max(packed_errors):.1e} (the plain model: {max(errors):.1e})"
         rejection = "" if _is_rounding(packed_errors, errors) else rejection + distances
     packed_model.module.train()  # training can differ: layer drop draws a random number, which vmap does not support
-    with torch.no_grad(), seeded_torch(0, device):
-        packed_model(_packed_batch(packed_model, clients, probe))
+    with torch.no_grad(), seeded_torch(0, probe.device):
+        packed_model(probe.packed_batch())
     return rejection
-
-
-def _packed_batch(packed: PackedModel, clients: list[Params], probe: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return one batch with the rows of all clients. Each client gets them in another order."""
-    return {k: torch.cat([v.roll(i, 0) for i in range(len(clients))]).to(packed.device) for k, v in probe.items()}
-
-
-def _run_packed(packed: PackedModel, clients: list[Params], probe: Mapping[str, Tensor]) -> list[Outputs]:
-    packed.module.eval()
-    packed.load_clients(clients)
-    outputs, rows = _outputs_and_grads(packed, _packed_batch(packed, clients, probe)), len(next(iter(probe.values())))
-    by_client = [{k: x[i * rows : (i + 1) * rows] for k, x in outputs.items()} for i in range(len(clients))]
-    return [{**out, "": packed.grads[i, : packed.num_trained]} for i, out in enumerate(by_client)]
-
-
-def _run_one_by_one(plain: PackedModel, clients: list[Params], probe: Mapping[str, Tensor]) -> list[Outputs]:
-    plain.module.eval()
-    results = []
-    for i, client in enumerate(clients):
-        plain.load_clients([client])
-        outputs = _outputs_and_grads(plain, {k: v.roll(i, 0).to(plain.device) for k, v in probe.items()})
-        results.append({**outputs, "": plain.grads[0].clone()})
-    return results
 
 
 def _relative_differences(actual: list[Outputs], expected: list[Outputs]) -> list[float]:
@@ -165,22 +182,6 @@ def _only_gradients_jump(packed: list[Outputs], plain: list[Outputs]) -> bool:
     )
     agree = max(_relative_differences(*outputs)) < TOLERANCE[torch.float32]
     return agree and max(_relative_differences(*grads)) < MAX_JUMP
-
-
-def _difference_in_float64(
-    model: Model,
-    module: nn.Module,
-    clients: list[Params],
-    probe: Mapping[str, Tensor],
-    device: torch.device,
-    mode: PackingMode,
-) -> float:
-    trained = {id(p) for p in model.trainable.values()}
-    double = _with_dtype(module, torch.float64, (torch.float32,), keep=trained)
-    inputs = {name: x.double() if x.is_floating_point() else x for name, x in probe.items()}
-    packed = _run_packed(PackedModel(model, double, device, mode, dtype=torch.float64), clients, inputs)
-    plain = _run_one_by_one(PackedModel(model, double, device, dtype=torch.float64), clients, inputs)
-    return max(_relative_differences(packed, plain))
 
 
 def _with_dtype(
