@@ -55,13 +55,17 @@ class ChatModel:
 def make_handler(model: ChatModel) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            if not self.path.endswith("/chat/completions") or not 0 < length <= MAX_REQUEST_BYTES:
-                self.send_error(404 if 0 < length <= MAX_REQUEST_BYTES else 413)
+            header = self.headers.get("Content-Length", "")
+            length = int(header) if header.isascii() and header.isdigit() else 0
+            if not self.path.endswith("/chat/completions"):
+                self.send_error(404)
+                return
+            if not 0 < length <= MAX_REQUEST_BYTES:
+                self.send_error(413 if length else 411)
                 return
             try:
                 body = json.dumps(model.complete(json.loads(self.rfile.read(length))["messages"])).encode()
-            except (ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # chat templates are programs of the model's authors and raise anything
                 self.send_error(400, f"not a chat request: {type(error).__name__}")
                 return
             self.send_response(200)

@@ -19,6 +19,7 @@ from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.datasets.toy_corpora import toy_instruct
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus, vocabulary_texts
+from motet.experiment.commands.chat import ChatSession
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
 from motet.learning.data.features import IGNORE_INDEX, Ragged
@@ -212,9 +213,21 @@ def test_a_template_that_fails_is_reported_before_training() -> None:
     template = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}{% endfor %}"
     chat = ChatFormat(make_tokenizer(template), "auto", "gpt")
     with pytest.raises(
-        DataError, match=r"toy, row 1 \(.*\): the chat template of gpt fails .* roles system, user \(no system\)"
+        DataError,
+        match=r"row 1 \(.*\): the chat .* of gpt fails .* roles system, user \(no system\).* or set task\.template",
     ):
         chat.tokenize_prompts("toy", [[Turn("user", "a")], [Turn("system", "a"), Turn("user", "b")]])
+    with pytest.raises(ConfigError, match=r"no system.*try it without --system"):
+        ChatSession(None, make_tokenizer(template), "gpt", system="be brief").reply("hello")
+
+
+def test_advice_about_a_failing_template_names_another_one() -> None:
+    content: Any = None
+    turns = [Turn("user", content)]
+    with pytest.raises(ConfigError, match=r"Set task\.template=alpaca\."):
+        ChatFormat(make_tokenizer("{{ raise_exception('no') }}"), "auto", "gpt")
+    with pytest.raises(DataError, match=r"Alpaca's layout of prompts fails .* Change the row\.$"):
+        ChatFormat(make_tokenizer(CHAT_ML), "alpaca", "gpt").tokenize_prompts("toy", [turns])
 
 
 def test_long_prompts_lose_their_beginning_and_completions_stay_whole() -> None:

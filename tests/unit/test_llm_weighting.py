@@ -8,12 +8,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from benchmarks.chat_server import ChatModel, serve
+from jinja2 import TemplateError
 
 from motet.algorithms import llm_weighting
 from motet.algorithms.distillation_weights import ExponentialWeights, LocalWeights, TrainingStats, normalize_weights
@@ -332,3 +334,31 @@ def test_the_chat_server_of_the_benchmarks_speaks_the_protocol(monkeypatch: pyte
         weights, note = LLMWeights(LLMConfig("words"), ENWC).weights(STATS)
     assert weights.tolist() == [2, 2]
     assert (note.values["llm_tokens_in"], note.values["llm_tokens_out"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "length", "content", "status"),
+    [
+        ("/v1/chat/completions", "many", '{"messages": []}', 411),
+        ("/v1/chat/completions", "-5", '{"messages": []}', 411),
+        ("/v1/chat/completions", "9999999", "", 413),
+        ("/v1/chat/completions", None, '{"messages": [{"role": "tool"}]}', 400),
+        ("/v1/chat/completions", None, "[]", 400),
+        ("/v1/models", None, "{}", 404),
+    ],
+)
+def test_the_chat_server_answers_bad_requests_with_a_status(
+    path: str, length: str | None, content: str, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class StrictTemplate:
+        def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> dict[str, torch.Tensor]:
+            raise TemplateError("roles must alternate")
+
+    with serve(ChatModel(None, StrictTemplate(), max_reply_tokens=8)) as url:
+        connection = HTTPConnection(url.split("/")[2])
+        connection.putrequest("POST", path)
+        connection.putheader("Content-Length", str(len(content)) if length is None else length)
+        connection.endheaders(content.encode())
+        assert connection.getresponse().status == status
+        connection.close()
+    assert "Traceback" not in capfd.readouterr().err

@@ -29,7 +29,7 @@ class ChatSession:
     def reply(self, text: str) -> str:
         """Return the model's answer, written greedily."""
         turns = [*self.turns, Turn("user", text)]
-        (prompt,) = self.chat.tokenize_prompts("chat", [turns])
+        prompt = self._write_prompt(turns)
         ids = torch.tensor([prompt], device=self.module.device)
         ends = self.module.generation_config.eos_token_id
         with torch.no_grad(), warnings.catch_warnings():
@@ -45,6 +45,14 @@ class ChatSession:
         answer = str(self.tokenizer.decode(generated[0, len(prompt) :], skip_special_tokens=True)).strip()
         self.turns = [*turns, Turn("assistant", answer)]
         return answer
+
+    def _write_prompt(self, turns: list[Turn]) -> list[int]:
+        try:
+            return self.chat.tokenize_prompt(turns)
+        except ConfigError as error:
+            if turns[0].role != "system":
+                raise
+            raise ConfigError(f"{error} Some models take no system message: try it without --system.") from None
 
 
 def _require_causal_model(path: Path) -> None:

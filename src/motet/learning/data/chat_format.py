@@ -71,10 +71,14 @@ class ChatFormat:
             return _apply_template(self.tokenizer, turns, self.template, add_generation_prompt=True)
         except Exception as error:  # templates are programs of the model's authors and raise anything
             roles = ", ".join(turn.role for turn in turns)
+            template = f"the chat template of {self.model}" if self.template is None else "Alpaca's layout of prompts"
             raise ConfigError(
-                f"the chat template of {self.model} fails on a conversation with the roles {roles} "
-                f"({first_line(error)[:_MAX_QUOTED]}). Change the row, or set task.template=alpaca."
+                f"{template} fails on a conversation with the roles {roles} ({first_line(error)[:_MAX_QUOTED]})."
             ) from None
+
+    def tokenize_prompt(self, turns: Sequence[Turn]) -> list[int]:
+        """Return the tokens after which the model writes its answer."""
+        return [*self.virtual_tokens, *self._tokenize([self.render_prompt(turns)])[0]]
 
     def tokenize_prompts(self, name: str, conversations: Iterable[Sequence[Turn]]) -> list[list[int]]:
         """Return the tokens of each prompt. An error names the row of corpus `name` that does not fit."""
@@ -83,7 +87,9 @@ class ChatFormat:
             try:
                 texts.append(self.render_prompt(turns))
             except ConfigError as error:
-                raise DataError(f"{name}, {describe_row(row)}: {error}") from None
+                other_template = ", or set task.template=alpaca" if self.template is None else ""
+                advice = f"Change the row{other_template}."
+                raise DataError(f"{name}, {describe_row(row)}: {error} {advice}") from None
         return [[*self.virtual_tokens, *prompt] for prompt in self._tokenize(texts)]
 
     def tokenize_completions(self, texts: Sequence[str]) -> list[list[int]]:
@@ -108,7 +114,11 @@ class ChatFormat:
 
     def _check_template(self) -> None:
         """Raise an error if the template fails, or leaves out what it is given."""
-        if _QUESTION not in self.render_prompt([Turn("user", _QUESTION)]):
+        try:
+            prompt = self.render_prompt([Turn("user", _QUESTION)])
+        except ConfigError as error:
+            raise ConfigError(f"{error} Set task.template=alpaca.") from None
+        if _QUESTION not in prompt:
             raise ConfigError(
                 f"the chat template of {self.model} does not write the user's message; expected a template for "
                 "messages with role and content. Set task.template=alpaca."
