@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.benchmark.measured_settings import MeasuredSetting, SettingFeatures, best_in_all, feature_distances
+from motet.benchmark.table_entry import format_p_value
 from motet.report.significance import MIN_SEEDS
 
 FEATURE_NAMES = {
@@ -115,7 +116,7 @@ def _describe_setting(setting: MeasuredSetting) -> str:
         difference = "–"
         if numbers.difference is not None and numbers.p_value is not None:
             middle, low, high = numbers.difference
-            difference = f"{middle:.1f} [{low:.1f}, {high:.1f}], p = {numbers.p_value:.3f}"
+            difference = f"{middle:.1f} [{low:.1f}, {high:.1f}], {format_p_value(numbers.p_value)}"
         worst, megabytes = (f"{v:,.1f}" if v is not None else "–" for v in (numbers.worst, numbers.megabytes))
         lines.append(f"| {name} | {numbers.mean:.1f} | {difference} | {worst} | {megabytes} |")
     return "\n".join(lines) + "\n\n" + _describe_certainty(setting)

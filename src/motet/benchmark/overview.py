@@ -53,7 +53,7 @@ def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[Measured
         methods = [m for m in (chosen[0].methods if chosen else ()) if all(m in s.methods for s in chosen)]
         if seeds and len(methods) > 1:
             scores = np.array([[s.methods[m].scores[:seeds] for m in methods] for s in chosen])
-            ranks = stats.rankdata(-scores, axis=1).mean(0)
+            ranks = stats.rankdata(-scores.round(9), axis=1).mean(0)  # equal up to rounding is a tie
             tables.append(RankTable(kind, tuple(chosen), dict(zip(methods, ranks, strict=True))))
     return tables
 

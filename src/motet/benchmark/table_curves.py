@@ -19,7 +19,7 @@ from motet.experiment.loop.metrics_log import read_metrics
 from motet.report.figure_files import new_figure, save_figure
 
 MIN_POINTS = 3
-_MAX_PANELS_PER_LINE = 5
+_MAX_PANELS_PER_LINE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +53,26 @@ def draw_learning_curves(
     by_traffic = any(_differ_in_traffic(panel) for panel in panels)
     per_line = min(len(panels), _MAX_PANELS_PER_LINE)
     lines = -(-len(panels) // per_line)
-    width = 2.6 + 2.0 / per_line  # with room for the legend
+    has_free_place = lines * per_line > len(panels)
+    width = 3.0 if has_free_place else 2.6 + 2.0 / per_line  # with room for the legend
     figure, axes = new_figure(per_line, lines * (1 + by_traffic), width=width, height=2.6)
     for i, panel in enumerate(panels):
         _draw_panel(axes[i], panel, table, "round")
         if by_traffic:
             _draw_panel(axes[lines * per_line + i], panel, table, "megabytes")
-    for unused in axes:
-        if not unused.lines:
-            unused.axis("off")
-    handles = {label: h for a in axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside right center", fontsize=8, frameon=False)
+    _draw_legend(figure, axes)
     save_figure(figure, path)
     return True
+
+
+def _draw_legend(figure: Any, axes: Sequence[Any]) -> None:
+    """Draw one legend for all panels: in the first place without a panel, or else to the right of all."""
+    handles = {label: h for a in axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    free = [a for a in axes if not a.lines]
+    for unused in free:
+        unused.axis("off")
+    place, where = (free[0], "center") if free else (figure, "outside right center")
+    place.legend(handles.values(), handles, loc=where, fontsize=8, frameon=False)
 
 
 def _collect_panel(spec: TableSpec, table: ResultTable, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
@@ -140,7 +147,7 @@ def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> Non
     axes.set_title(panel.title, fontsize=9)
     axes.set_xlabel("round" if x == "round" else "MB sent, up and down", fontsize=8)
     axes.set_ylabel(panel.metric, fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=x == "round"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=x == "round", steps=[1, 2, 5, 10]))
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
