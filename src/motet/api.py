@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ from motet.datasets.data_frames import load_table
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.datasets.python_errors import explain_in_python
-from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.build.run_plan import AnyFederation, build_plan
+from motet.experiment.build.run_plan import AnyFederation
 from motet.experiment.commands.model_export import save_model
 from motet.experiment.commands.python_arguments import check_federation_options
 from motet.experiment.commands.python_run import (
-    build_run_components,
     build_run_config,
+    build_run_plan,
     check_run_arguments,
     execute_in_process,
     open_run_folder,
@@ -130,10 +128,7 @@ def run(
         sections = merge_settings({"transport": "in_process", **sections}, {"transport": {"workers": workers}})
     check_run_arguments(federation, algorithm)
     config = build_run_config(algorithm, sections)
-    components = build_run_components(config, algorithm, channel)
-    if isinstance(federation, Federation):
-        federation = poison_federation(federation, build_attack(config))
-    plan = replace(build_plan(config, federation, components), name="")  # named after its algorithm
+    plan = build_run_plan(config, federation, algorithm, channel)
     folder = None if out is None else Path(out)
     with open_run_folder(config, folder, resume, callback) as tracking_callback:
         return execute_in_process(config, plan, folder, resume, tracking_callback)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, MotetError, RunError
+from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.recipe.run_config import RunConfig
@@ -254,6 +255,45 @@ def test_everything_that_a_recipe_says_can_be_said_in_python(tmp_path: Path) -> 
         clients, "fedavg", rounds=1, cohort={"size": 2}, network={"up": 10}, attack="label_flip", **options
     )
     assert sampled.traffic.network_seconds > 0
+
+
+def test_a_run_resumes_only_with_the_data_clients_model_seed_and_algorithm_that_it_began_with(tmp_path: Path) -> None:
+    def make_corpus(count: int = 40) -> Corpus:
+        return Corpus("letters", "classification", make_rows(count), 32)
+
+    def resume(
+        corpus: Any = make_corpus(), lr: float = 0.1, resume: bool = True, clients: int = 3, **options: Any
+    ) -> Any:
+        options = {"model": {"name": "tiny", "max_tokens": 16}, **options}
+        federation = motet.federation(corpus, clients=clients, **options)
+        out = tmp_path / "run"
+        return motet.run(federation, motet.fedavg(Solver(lr=lr)), rounds=1, workers=0, out=out, resume=resume).final
+
+    expected = resume(resume=False)
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("other data", {"corpus": make_corpus(44)}),
+        ("other clients", {"clients": 2}),
+        ("other model", {"model": {"name": "tiny", "max_tokens": 16, "freeze": ["embeddings"]}}),
+        ("other clients, model, seed", {"seed": 7}),
+        ("other settings", {"lr": 0.2}),
+    ]
+    for message, change in changes:
+        with pytest.raises(RunError, match=message):
+            resume(**change)
+    assert resume() == expected
+
+
+def test_a_recipe_does_not_resume_with_a_file_that_has_changed(tmp_path: Path) -> None:
+    rows, letters = make_rows(), tmp_path / "letters.csv"
+    lines = [",".join(row) for row in zip(*rows.values(), strict=True)]
+    letters.write_text("\n".join([",".join(rows), *lines]))
+    recipe = {"data": {"path": str(letters)}, "model": {"name": "tiny", "max_tokens": 16}, "rounds": 1}
+    options = {"partition": {"type": "uniform", "clients": 3}, "transport": {"workers": 0}}
+    motet.run_recipe(recipe, out=tmp_path / "run", **options)
+    (tmp_path / "run" / "summary.json").unlink()  # as if the run had been killed before its end
+    letters.write_text(letters.read_text() + "\n" + lines[0])
+    with pytest.raises(RunError, match=r"other data, .* restore the files as they were when the run started"):
+        motet.run_recipe("ignored", out=tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def test_flipped_labels_are_those_of_the_training_rows_of_attackers(federation: 
     (attacker,) = attack.choose_attackers(federation.clients, federation.seed)
     assert set(changed) <= set(poisoned.participant(attacker).split("train").rows)
     assert len(changed)
-    assert poisoned.features.key != federation.features.key
+    others = (label_flip(share=0.5), backdoor(share=0.25))
+    keys = {each.features.key for each in (federation, poisoned, *(poison_federation(federation, a) for a in others))}
+    assert len(keys) == 4, "runs that share caches and workers would read each other's rows"
     old, new = label_column(federation)[changed], label_column(poisoned)[changed]
     assert (old + new == label_column(federation).max()).all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -89,4 +90,7 @@ def _append_rows(column: Column, rows: np.ndarray) -> Column:
 
 
 def _with_columns(features: Features, columns: Mapping[str, Column]) -> Features:
-    return replace(features, key=f"{features.key}-poisoned", columns={**features.columns, **columns})
+    digest = hashlib.blake2b(digest_size=8)  # caches must not mix two attacks up
+    for _, column in sorted(columns.items()):
+        digest.update(np.ascontiguousarray(column.values if isinstance(column, Ragged) else column).data)
+    return replace(features, key=f"{features.key}-{digest.hexdigest()}", columns={**features.columns, **columns})

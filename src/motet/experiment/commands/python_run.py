@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +24,11 @@ from motet.experiment.build.component_builders import (
     build_robust,
     build_secure,
 )
+from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_components import RunComponents
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.run_plan import AnyFederation, RunPlan, build_plan
 from motet.experiment.commands.python_arguments import write_python_argument
 from motet.experiment.commands.run_folder import claim_folder, require_empty
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
@@ -103,7 +106,7 @@ def _suggest_argument(name: str) -> str:
     return name_choices(name, choices, verb="it takes", see="help(motet.run)", hint=hint)
 
 
-def build_run_components(
+def _build_run_components(
     config: RunConfig, algorithm: Algorithm | str | Mapping[str, Any], channel: Channel | None
 ) -> RunComponents:
     """Build the components of a run, with an algorithm and a channel that may be given as objects."""
@@ -120,6 +123,26 @@ def build_run_components(
         privacy=build_privacy(config, algorithm),
         robust=build_robust(config, algorithm),
     )
+
+
+def build_run_plan(
+    config: RunConfig,
+    federation: AnyFederation,
+    algorithm: Algorithm | str | Mapping[str, Any],
+    channel: Channel | None,
+) -> RunPlan:
+    """Build the plan of a run, with an algorithm and a channel that may be given as objects."""
+    if isinstance(federation, Federation):
+        federation = poison_federation(federation, build_attack(config))
+    plan = build_plan(config, federation, _build_run_components(config, algorithm, channel))
+    return dataclasses.replace(plan, name="", digest=_digest_objects(config, algorithm, channel))
+
+
+def _digest_objects(config: RunConfig, *objects: Any) -> str:
+    """Return the digest of the settings of a run and of an algorithm or a channel that is given as an object."""
+    given = [each for each in objects if each is not None and not isinstance(each, str | Mapping)]
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(given))  # addresses, which change from process to process
+    return f"{config.digest}-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if given else config.digest
 
 
 def execute_in_process(

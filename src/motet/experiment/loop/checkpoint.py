@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Checkpoint:
     seconds: float
     digest: str
     best: RunProgress | None = None  # after the best round on the development set, if that model is kept
+    origin: dict[str, str] = field(default_factory=dict)  # digests of the data, clients, model and seed
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:

@@ -19,6 +19,7 @@ from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_S
 from motet.experiment.loop.metrics_log import mean_metrics, score_spread
 from motet.experiment.loop.round_engine import ConnectClients, EngineHooks, RoundEngine
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
+from motet.experiment.loop.run_origin import describe_origin
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.run_storage import RunStorage, state_budget
 from motet.experiment.loop.scores import (
@@ -54,7 +55,8 @@ class FederatedRun:
         is_remote: bool = False,
     ) -> None:
         self.plan, self.callback = plan, callback or SilentProgress()
-        self.storage = RunStorage(folder, plan.checkpoint, plan.digest, state_budget(plan.checkpoint.memory, executor))
+        budget = state_budget(plan.checkpoint.memory, executor)
+        self.storage = RunStorage(folder, plan.checkpoint, plan.digest, budget, partial(describe_origin, plan))
         checkpoints = self.storage.checkpoint_folder
         self.engine = RoundEngine(
             plan,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ from motet.core.work import Executor
 from motet.experiment.loop.checkpoint import Checkpoint, RunProgress, load_checkpoint, save_checkpoint
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.loop.param_offload import MIN_OFFLOADED_BYTES, ParamOffload
+from motet.experiment.loop.run_origin import check_origin
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.memory_budget import CLIENT_STATE_FRACTION, free_memory
 from motet.report.profiler import span
@@ -30,8 +33,16 @@ class StateBudget(NamedTuple):
 class RunStorage:
     """Client states, metrics and checkpoints of one run. Without a folder, everything stays in memory."""
 
-    def __init__(self, folder: Path | None, config: CheckpointConfig, digest: str, budget: StateBudget) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        config: CheckpointConfig,
+        digest: str,
+        budget: StateBudget,
+        describe_origin: Callable[[], dict[str, str]] = dict,
+    ) -> None:
         self.folder, self.config, self.digest, self.budget = folder, config, digest, budget
+        self._describe_origin = describe_origin
         self.checkpoint_folder = folder / "checkpoint" if folder else None
         states_folder = self.checkpoint_folder / "client_states" if self.checkpoint_folder else None
         self.client_states = ClientStates(states_folder, budget.device, budget.host)
@@ -49,6 +60,11 @@ class RunStorage:
         models = 2 * max(1, clients)
         min_bytes = max(MIN_OFFLOADED_BYTES, self.budget.device // models)
         return ParamOffload(self.checkpoint_folder, self.budget.host // models, min_bytes)
+
+    @cached_property
+    def origin(self) -> dict[str, str]:
+        """Digests of what the run began with. A run with other ones does not continue it."""
+        return self._describe_origin()
 
     @property
     def is_save_due(self) -> bool:
@@ -76,6 +92,7 @@ class RunStorage:
             seconds=self.metrics.seconds,
             digest=self.digest,
             best=self.best,
+            origin=self.origin,
         )
         save_checkpoint(folder, checkpoint)
         self.client_states.delete_unused_files()  # only now: until then, the previous checkpoint needs its files
@@ -93,6 +110,8 @@ class RunStorage:
     def resume(self) -> Checkpoint | None:
         """Like `restore`, but drop the metrics that are newer than the checkpoint."""
         checkpoint = self.restore()
+        if checkpoint is not None and self.folder is not None:
+            check_origin(checkpoint.origin, self.origin, self.folder)
         self.client_states.delete_unused_files()
         self._complete_bytes = checkpoint.metrics_bytes if checkpoint else 0
         self.metrics.resume(self._complete_bytes, checkpoint.seconds if checkpoint else 0.0)
