@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -221,7 +222,7 @@ class Training:
         is_finite = _find_finite_rows(self.model.params, sums)
         results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
-            if is_finite[i] and bool(torch.isfinite(losses[i]).all()):
+            if is_finite[i] and all(map(math.isfinite, losses[i].tolist())):
                 result = FitResult(
                     params=params[i],
                     losses=losses[i],
