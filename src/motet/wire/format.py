@@ -29,7 +29,6 @@ MAGIC, WIRE_VERSION = b"MTET", 2  # increase the version when the format or the 
 FLAG_COMPRESSED = 1
 _PREFIX = struct.Struct("<4sHHI")
 _COMPRESS_ABOVE = 256  # bytes of the header
-_COMPRESSOR_SIZE = 13, 5  # its window and tables: 48 KB. Allocating the default 256 KB takes longer than compressing.
 _MAX_DEPTH = 32
 _SCALARS = (str, int, float, type(None))
 _JSON_TYPES = {str, int, bool, type(None)}
@@ -84,8 +83,7 @@ def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[by
     text, buffers = encode_parts(value, find_key)
     header, flags = text.encode(), 0
     if len(header) > _COMPRESS_ABOVE:
-        compressor = zlib.compressobj(1, zlib.DEFLATED, *_COMPRESSOR_SIZE)
-        header, flags = compressor.compress(header) + compressor.flush(), FLAG_COMPRESSED
+        header, flags = zlib.compress(header, 1), FLAG_COMPRESSED
     return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, buffers
 
 
