@@ -31,7 +31,7 @@ from motet.benchmark.table_entry import TableEntry, format_number
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric, parse_metric
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.commands.environment import package_versions
+from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
@@ -141,6 +141,20 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     assert results["runs"] == {"all": 30, "done": 29}
     assert render_markdown(tables[0]).count("\n| ") == 8
     assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
+
+
+@pytest.mark.parametrize(
+    ("versions", "description"),
+    [
+        ({"motet": "0.1.0", "commit": "0123456789abcdef"}, "Motet 0.1.0 (0123456789)"),
+        ({"motet": "0.1.0", "commit": "0123456789+"}, "Motet 0.1.0 (0123456789+)"),
+        ({"commit": "0123456"}, "Motet (0123456)"),
+        ({"motet": "0.1.0"}, "Motet 0.1.0"),
+        ({}, "an unknown version of Motet"),
+    ],
+)
+def test_a_table_names_its_version_with_a_commit_of_one_length(versions: dict[str, str], description: str) -> None:
+    assert describe_software(versions) == description
 
 
 def test_a_number_of_another_version_is_marked_and_runs_anew(finished: Benchmark) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+COMMIT_DIGITS = 10
 PACKAGES = ("motet", "torch", "transformers", "tokenizers", "numpy")
 
 
@@ -37,7 +38,7 @@ def source_commit() -> str:
     if not (root / ".git").exists():
         return ""
     try:
-        commit = _git(root, "rev-parse", "--short=10", "HEAD")
+        commit = _git(root, "rev-parse", f"--short={COMMIT_DIGITS}", "HEAD")
         return f"{commit}+" if _git(root, "status", "--porcelain", "--", "src") else commit
     except (OSError, subprocess.SubprocessError):  # git is not installed, or the tree belongs to somebody else
         return ""
@@ -52,8 +53,11 @@ def _git(root: Path, *arguments: str) -> str:
 
 def describe_software(versions: Mapping[str, str]) -> str:
     """Return Motet's version and commit, from the versions in a summary."""
-    version = f"Motet {versions['motet']}" if "motet" in versions else "an unknown version of Motet"
-    return f"{version} ({versions['commit']})" if versions.get("commit") else version
+    recorded = versions.get("commit", "")
+    commit = recorded.removesuffix("+")[:COMMIT_DIGITS] + "+" * recorded.endswith("+")
+    unnamed = "Motet" if commit else "an unknown version of Motet"  # a source tree has no package metadata
+    version = f"Motet {versions['motet']}" if "motet" in versions else unnamed
+    return f"{version} ({commit})" if commit else version
 
 
 def describe_machine(device: torch.device) -> dict[str, str]:
