@@ -15,7 +15,7 @@ from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.core.threads import single_thread
 from motet.experiment.build.component_builders import build_algorithm, build_solver
-from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.executor_builder import resolve_device, uses_bfloat16
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.dry_run import time_steps
 from motet.experiment.commands.recipe_runner import prepare_plan
@@ -107,12 +107,11 @@ def _metric_names(federation: Federation) -> list[str]:
 
 
 def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
-    solver = build_solver(config)
+    solver, device = build_solver(config), resolve_device(config.device)
+    executor = SerialExecutor(device, use_bf16=uses_bfloat16(config.precision, device))
     with PeakMemory(interval=0.05, max_share=0.5) as memory, single_thread():
         # A learning rate of 0 takes as long, and cannot diverge. If the run's own rate diverges, only that run fails.
-        _, step_seconds = time_steps(
-            federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)
-        )
+        _, step_seconds = time_steps(federation.groups[0], executor, replace(solver, lr=0.0))
         corpus, dev = federation.corpus, federation.partition.dev
         return ProbeResult(
             step_seconds=step_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,7 @@ from motet.core.work import Executor
 from motet.experiment.build.cache_folder import keep_kernels
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.in_process_options import InProcessOptions
+from motet.experiment.build.processor import BF16_FLAGS, find_bf16_flags
 from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
@@ -28,6 +30,8 @@ def create_executor(
     if device.type == "cuda":
         keep_kernels()
     use_bf16 = uses_bfloat16(precision, device)
+    if warning := bfloat16_warning(precision, device):
+        logging.getLogger("motet").warning(warning)
     pairs = [pair for federation in federations for pair in federation.models_with_features]
     for model, features in pairs:
         if device.type == "cpu":
@@ -48,6 +52,27 @@ def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
     if precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return precision == "bfloat16"
+
+
+def bfloat16_warning(precision: Precision, device: torch.device) -> str:
+    """Return a sentence if products in bfloat16 are slow on this device, else an empty text."""
+    if device.type != "cpu" or not uses_bfloat16(precision, device) or find_bf16_flags():
+        return ""
+    return (
+        "precision is bfloat16, but this CPU has no instructions for it that Motet knows "
+        f"({', '.join(BF16_FLAGS)}), so training takes several times as long; use precision=float32"
+    )
+
+
+def describe_precision(precision: Precision, device: torch.device) -> str:
+    """Say in which precision matrix products run, and what a CPU could do."""
+    name = "bfloat16" if uses_bfloat16(precision, device) else "float32"
+    if device.type != "cpu":
+        return name
+    flags = ", ".join(find_bf16_flags())
+    return f"{name}; this CPU " + (
+        f"multiplies in bfloat16, too ({flags})" if flags else "does not multiply in bfloat16"
+    )
 
 
 def resolve_device(name: str) -> torch.device:

@@ -14,7 +14,12 @@ from motet.core.rng import Seed
 from motet.core.threads import single_thread
 from motet.core.work import drive
 from motet.experiment.build.component_builders import build_solver
-from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.executor_builder import (
+    bfloat16_warning,
+    describe_precision,
+    resolve_device,
+    uses_bfloat16,
+)
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.build.traffic_estimate import estimate_traffic
@@ -56,15 +61,19 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     timings, peak_memory = _time_groups(config, federation, solver)
     pairs = list(zip(federation.groups, config.client_groups, strict=True))
     seconds = _estimate_seconds(config, plan, federation, timings)
+    device = resolve_device(config.device)
     facts = {
         **_describe_groups(config, federation),
+        "precision": describe_precision(config.precision, device),
         "clients": _describe_clients(plan, federation),
         "first loss": ", ".join(f"{timing.first_loss:.3f}" for timing in timings),
         "bytes per round": _describe_traffic(plan),
         "memory": f"about {_estimate_memory(config, plan, federation, peak_memory) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
-    warnings = list(describe_findings(collect_inspections(config, federation)))
+    slow = bfloat16_warning(config.precision, device)
+    warnings = [f"{slow}."] if slow else []
+    warnings += describe_findings(collect_inspections(config, federation))
     warnings += [warning for group, group_config in pairs for warning in _collect_warnings(group, group_config)]
     return DryRunReport(facts=facts, warnings=warnings)
 
@@ -75,8 +84,11 @@ def _time_groups(config: RunConfig, federation: Federation, solver: Solver) -> t
     try:
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             cache.prepare(model, features)
+        use_bf16 = uses_bfloat16(config.precision, device)
         with PeakMemory(interval=0.05, max_share=0.5) as memory, single_thread():
-            timings = [time_steps(group, SerialExecutor(device, cache), solver) for group in federation.groups]
+            timings = [
+                time_steps(group, SerialExecutor(device, cache, use_bf16), solver) for group in federation.groups
+            ]
             return timings, memory.measure()
     finally:
         cache.close()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from motet.experiment.build.processor import processor_name
+
 COMMIT_DIGITS = 10
 PACKAGES = ("motet", "torch", "transformers", "tokenizers", "numpy")
 
@@ -64,18 +66,9 @@ def describe_machine(device: torch.device) -> dict[str, str]:
     """Describe the hardware. Names of machines and people are left out."""
     description = {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor_name(),
+        "processor": processor_name(),
         "cores": f"{os.cpu_count()} cores",
     }
     if device.type == "cuda":
         description["gpu"] = torch.cuda.get_device_name(device)
     return {name: text for name, text in description.items() if text}
-
-
-def _processor_name() -> str:
-    """Return the processor's name. On Linux, `platform.processor` does not have it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -100,13 +100,14 @@ class SerialExecutor(Executor):
         cached = self.prefix_cache.states if self.prefix_cache and not job.needs_full_model else {}
         states = cached.get((model.key, job.examples.features.key))
         if states is not None:
-            states.fill(job.examples.rows)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.use_bf16):
+                states.fill(job.examples.rows)
         is_short = model.first_token_only and self.device.type == "cpu" and not job.needs_full_model
         key = (model.key, states is not None, is_short)
         if key not in self.models:
             # The upper part shares parameters with the model that was cut, maybe another object than this.
             parts = (model, model.module) if states is None else (states.prefix.model, states.prefix.upper)
-            self.models[key] = PackedModel(*parts, self.device)
+            self.models[key] = PackedModel(*parts, self.device, use_bf16=self.use_bf16)
             if is_short:
                 install_first_token_layer(self.models[key].module, model.layers_path)
         return self.models[key], states.batch if states else Examples.batch

@@ -113,7 +113,7 @@ class HiddenStateCache:
         missing = rows[self.is_computed[rows] == 0]
         missing = missing[np.argsort(self.features.lengths[missing], kind="stable")]
         for batch in np.array_split(missing, math.ceil(len(missing) / batch_size)) if len(missing) else ():
-            hidden = self.prefix.hidden_states(self.features.batch(batch)).numpy()
+            hidden = self.prefix.hidden_states(self.features.batch(batch)).float().numpy()
             for row, states in zip(batch, hidden, strict=True):
                 start, end = self.offsets[row], self.offsets[row + 1]
                 self.values[start:end] = states[: end - start]

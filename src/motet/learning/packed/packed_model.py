@@ -20,6 +20,7 @@ from motet.core.params import Params
 from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import masked_attention, unmasked_attention
+from motet.learning.packed.cpu_attention import install_fast_dropout
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, write_remaining
 from motet.learning.packed.packed_blocks import install_packed_blocks
@@ -64,8 +65,8 @@ class PackedModel:
     ) -> None:
         """`module` is the model's own, or its upper part if the frozen prefix was cut off.
 
-        With `use_bf16`, matrix products run in bfloat16 on weights that are cast once per step. `dtype` is that of the
-        clients' vectors; float64 is for comparisons.
+        With `use_bf16`, matrix products run in bfloat16 on weights that are cast once per step, and a plain model on a
+        CPU has its own attention and dropout. `dtype` is that of the clients' vectors; float64 is for comparisons.
         """
         self.model, self.device, self.packing_mode = model, device, packing_mode
         self.is_full_model = module is model.module
@@ -73,15 +74,11 @@ class PackedModel:
         self.buffers = StepBuffers(device, dtype)
         names_by_id = {id(p): name for name, p in model.trainable.items()}
         self.module = copy_sharing_parameters(module)
-        config: Any = getattr(self.module, "config", None)
-        if packing_mode != "plain" and config is not None:
-            config.use_cache = False  # caches are for generation; they cost memory and do not work with vmap
         self.module.to(device)
         self.uses_fused_blocks = device.type == "cuda" and packing_mode != "vmap" and dtype == torch.float32
-        if self.uses_fused_blocks:
-            install_fused_blocks(self.module)
-        if packing_mode == "packed_layers":
-            install_packed_blocks(self.module)
+        is_plain_bf16 = use_bf16 and device.type == "cpu" and packing_mode == "plain"
+        self.uses_short_attention = self.uses_fused_blocks or is_plain_bf16
+        self._install_blocks()
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
         can_be_sparse = self.is_full_model and packing_mode != "vmap"
         self.embedding = install_sparse_embedding(self.module, self.client_axis, names_by_id) if can_be_sparse else None
@@ -93,6 +90,17 @@ class PackedModel:
         self.embedding_row_counts: list[int] = []  # per client; the rest of `embedding_rows` is padding
         self.writes_grads, self.views = False, ViewCache()
         self._set_clients(1)
+
+    def _install_blocks(self) -> None:
+        config: Any = getattr(self.module, "config", None)
+        if self.packing_mode != "plain" and config is not None:
+            config.use_cache = False  # caches are for generation; they cost memory and do not work with vmap
+        if self.uses_fused_blocks:
+            install_fused_blocks(self.module)
+        elif self.uses_short_attention:
+            install_fast_dropout(self.module)
+        if self.packing_mode == "packed_layers":
+            install_packed_blocks(self.module)
 
     def _install_leaves(self, original: nn.Module, names_by_id: Mapping[int, str]) -> None:
         if self.packing_mode == "packed_layers":
@@ -380,7 +388,7 @@ class PackedModel:
         try:
             with (
                 fused_rotary(self.module) if self.uses_fused_blocks else nullcontext(),
-                short_attention() if self.uses_fused_blocks else nullcontext(),
+                short_attention() if self.uses_short_attention else nullcontext(),
                 nullcontext() if is_plain else attention(),
             ):
                 yield

@@ -137,7 +137,7 @@ class ShortAttention(torch.autograd.Function):
         return *(x.transpose(1, 2) for x in gradients), None, None, None
 
 
-def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> bool:
     """True if the kernels can compute attention with these inputs."""
     tokens, width = q.shape[-2:]
     fits = tokens <= (MAX_TOKENS if q.dtype == torch.bfloat16 else MAX_TOKENS_FLOAT32) and width <= MAX_WIDTH
@@ -145,7 +145,7 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
         q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype and q.dtype in (torch.bfloat16, torch.float32)
     )
     plain_mask = mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.shape[1] == 1)
-    return bool(fits and same and plain_mask and q.numel())
+    return bool(fits and same and plain_mask and q.numel() and not dropout)
 
 
 def probe(device: torch.device) -> None:
