@@ -52,6 +52,9 @@ def test_a_difference_that_seeds_explain_is_none_between_methods(tmp_path: Path)
     assert "not significant" in verdict
     assert "about the methods: the test varies seeds and examples" in verdict
     assert "Worst tenth of the clients: +0.0200 (95% interval" in verdict
+    for summary in second.glob("*/summary.json"):
+        write_json(summary, {**json.loads(summary.read_text()), "partition": {"digest": "of other clients"}})
+    assert "Worst tenth" not in compare_runs(first, second).verdict, "these clients have the same names and other texts"
     far = write_method(tmp_path / "c", 0.85, 0.01, 5)
     assert ": significant" in compare_runs(first, far).verdict
     models = compare_runs(first / "s42", far / "s42").verdict

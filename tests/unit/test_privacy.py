@@ -12,10 +12,11 @@ import torch
 from tests.runs import make_plan, make_round
 from tests.sums import TOLERANT, LossyTransport, VectorProgram, make_runtime, run_sum
 
-from motet.algorithms import fedavg
+from motet.algorithms import centralized, fedavg, isolated
 from motet.codecs.clip import Clip, limit_norm
 from motet.core.errors import ConfigError
 from motet.core.params import Params
+from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import rewrite_sums
 from motet.core.weighted import Weighted
@@ -29,6 +30,7 @@ from motet.learning.solver import Solver
 from motet.privacy import central, local
 from motet.privacy.accountant import PrivacyAccountant
 from motet.privacy.dp_sum import ClipRequest, PrivateSum
+from motet.report.progress import SilentProgress
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
@@ -164,6 +166,22 @@ def test_a_run_stops_before_it_exceeds_its_budget(federation: Federation) -> Non
     assert result.epsilon == pytest.approx(two_rounds)
     assert [number for number, _ in result.metrics.curve("epsilon", split="privacy")] == [1, 2]
     assert result.final["accuracy"] >= 0
+
+
+@pytest.mark.parametrize("algorithm", [centralized(SOLVER), isolated(SOLVER)], ids=["centralized", "isolated"])
+def test_a_bound_that_sends_no_updates_has_no_epsilon_and_is_not_stopped_by_a_budget(
+    algorithm: Algorithm, federation: Federation
+) -> None:
+    mechanism, notes = central(clip=0.5, noise=2.0, budget=epsilon_after(1, central(1.0, 2.0)) * 1.001), []
+
+    class Notes(SilentProgress):
+        def on_note(self, text: str) -> None:
+            notes.append(text)
+
+    plan = make_plan(federation, algorithm, 3, privacy=mechanism)
+    result = execute_plan(plan, make_executor(), callback=Notes())
+    assert (result.rounds, result.epsilon) == (3, None)
+    assert any("it has no ε" in note for note in notes)
 
 
 def test_a_budget_below_the_first_round_is_rejected(federation: Federation) -> None:

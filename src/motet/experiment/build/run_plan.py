@@ -12,7 +12,7 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
-from motet.core.script import ClientId
+from motet.core.script import ClientId, all_client_methods
 from motet.core.suggestions import did_you_mean
 from motet.experiment.build.data_poisoning import build_attack
 from motet.experiment.build.federation import Federation
@@ -196,6 +196,12 @@ class RunPlan:
         return self.algorithm.personal or (isinstance(view, Params) and view.layout not in complete)
 
     @cached_property
+    def exchanges_models(self) -> bool:
+        """False if clients send no parameters: all texts are in one place (centralized), or each client is alone."""
+        view = self.algorithm.view(self.initial_state, "")
+        return bool(all_client_methods(self.algorithm)) and not (isinstance(view, Params) and not view.layout.size)
+
+    @cached_property
     def initial_state(self) -> Any:
         """The algorithm's state before the first round."""
         return self.algorithm.init(self.federation.initial_models())
@@ -230,12 +236,14 @@ def _choose_wait_policy(config: RunConfig, algorithm: Algorithm) -> WaitPolicy:
 
 
 def build_accountant(plan: RunPlan, is_remote: bool = False, folder: Path | None = None) -> PrivacyAccountant | None:
-    """Build the privacy accountant; None without noise. It writes what it counts to `folder`, and reads it from there.
+    """Build the privacy accountant; None without noise, or if nothing is sent that could have it.
+
+    It writes what it counts to `folder`, and reads it from there.
 
     Remote clients are sent the run's seed, so cohorts that are sampled from it are not secret from them.
     """
     privacy = plan.components.privacy
-    if privacy is None:
+    if privacy is None or not plan.exchanges_models:
         return None
     from motet.privacy.accountant import PrivacyAccountant
     from motet.privacy.accountant_log import FILE_NAME, AccountantLog

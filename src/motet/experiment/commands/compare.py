@@ -162,8 +162,8 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
     scores = [pair for pair in pairs if pair is not None]
     if len(scores) < len(pairs):
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
-    partitions = {(summary.get("partition") or {}).get("digest") for summary in first.summaries}
-    shared = SharedUnits(examples=len(set(items[0])) == 1, clients=is_local and len(partitions) == 1)
+    partitions = _partition_digests(first)
+    shared = SharedUnits(examples=len(set(items[0])) == 1, clients=is_local and len(set(partitions)) == 1)
     return _PairedScores([a for a, _ in scores], [b for _, b in scores], shared)
 
 
@@ -171,14 +171,19 @@ def _test_fairness(first: _Runs, second: _Runs) -> Iterator[str]:
     """Yield sentences on the worst tenth of the clients and on their spread, if both methods have the same clients."""
     metric = first.summaries[0]["headline"]
     scores = [[_client_scores(folder, metric) for folder in runs.folders] for runs in (first, second)]
-    if [list(run) for run in scores[0]] != [list(run) for run in scores[1]]:
+    partitions = _partition_digests(first)
+    if partitions != _partition_digests(second) or [list(run) for run in scores[0]] != [list(run) for run in scores[1]]:
         return
-    partitions = {(summary.get("partition") or {}).get("digest") for summary in first.summaries}
     before, after = ([np.array(list(run.values())) for run in runs] for runs in scores)
     for name, statistic in (("Worst tenth of the clients", worst_tenth), ("Deviation between clients", client_spread)):
-        test = compare_clients(after, before, statistic, shares_clients=len(partitions) == 1)
+        test = compare_clients(after, before, statistic, shares_clients=len(set(partitions)) == 1)
         if test is not None:
             yield f"{name}: {test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f})."
+
+
+def _partition_digests(runs: _Runs) -> list[str | None]:
+    """Return a digest of each run's clients. Clients of different divisions have the same names, and other texts."""
+    return [(summary.get("partition") or {}).get("digest") for summary in runs.summaries]
 
 
 def _client_scores(folder: Path, metric: str) -> dict[str, float]:

@@ -383,6 +383,10 @@ def _startup_notes(plan: RunPlan) -> list[str]:
     for name, wrapper in (("masks come", plan.components.secure), ("noise comes", plan.components.privacy)):
         if wrapper is not None and wrapper.seeded:
             notes.append(f"{name} from the run's seed, so the run is reproducible and protects nobody")
+    if plan.components.privacy is not None and not plan.exchanges_models:
+        notes.append(f"{plan.algorithm.name} sends no updates that noise could be added to: it has no ε")
+    if plan.evaluation.keep == "best" and plan.algorithm.view(plan.initial_state, plan.federation.clients[0]) is None:
+        notes.append("evaluation.keep=best keeps the server's model; the clients' own models are of the last round")
     return [*notes, *plan.federation.notes]
 
 
