@@ -1,7 +1,7 @@
 """The cache on disk: what takes long to compute and depends only on content, such as tokenized texts and partitions.
 
 Entries are named by a hash of everything they depend on. Each has a checksum, which is verified when it is read. A folder
-that others can write to is not used.
+that others can write to is not used. Processes that need the same entry wait for the one that computes it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import hashlib
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from motet.transport.private_files import create_private_folder
+from filelock import FileLock
 
+from motet.transport.private_files import PRIVATE_FILE, create_private_folder
+
+MAX_WAIT_SECONDS = 600.0  # a process that was suspended while it computed an entry does not stop the others for good
 KINDS = ("features", "partitions", "kernels")
 
 
@@ -60,6 +65,24 @@ def _is_ours_alone(folder: Path) -> bool:
 def key_for(*depends_on: object) -> str:
     """Return the name of an entry: a hash of everything it depends on."""
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]
+
+
+@contextmanager
+def lock_entry(path: Path, max_wait: float = MAX_WAIT_SECONDS) -> Iterator[bool]:
+    """Wait until no other process looks up or computes an entry. A lock ends with its process, however that ends.
+
+    Yield False if the wait took too long or the file system has no locks: then work may be done twice.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=max_wait, mode=PRIVATE_FILE)
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def file_checksum(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.cache_folder import file_checksum, key_for, open_cache
+from motet.experiment.build.cache_folder import file_checksum, key_for, lock_entry, open_cache
 from motet.learning.data.features import Column, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.tasks.task import Task
@@ -39,12 +39,13 @@ def _load_or_build(task: Task, corpus: Corpus, model: Model, max_tokens: int, us
     if cache is None:
         return replace(task.build_features(corpus, model, max_tokens), key=key)
     folder = cache / key
-    if not _is_intact(folder):
-        features = replace(task.build_features(corpus, model, max_tokens), key=key)
-        try:
-            _write(folder, features)
-        except OSError:  # a full disk does not stop a run
-            return features
+    with lock_entry(folder):
+        if not _is_intact(folder):
+            features = replace(task.build_features(corpus, model, max_tokens), key=key)
+            try:
+                _write(folder, features)
+            except OSError:  # a full disk does not stop a run
+                return features
     return _read(folder, key, corpus, model)
 
 

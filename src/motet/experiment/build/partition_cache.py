@@ -8,7 +8,7 @@ from pathlib import Path
 from motet.core.errors import ConfigError, MotetError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.cache_folder import key_for, open_cache
+from motet.experiment.build.cache_folder import key_for, lock_entry, open_cache
 from motet.experiment.build.partition_builder import build_partition, parse_partition
 from motet.experiment.recipe.config_parsing import list_parameters
 from motet.experiment.recipe.run_config import ComponentConfig
@@ -26,16 +26,17 @@ def load_partition(config: ComponentConfig, corpus: Corpus, seed: Seed) -> Parti
     path = _find_entry(config, corpus, seed)
     if path is None:
         return build_partition(config, corpus, seed)
-    if path.exists():
-        with suppress(MotetError, OSError, KeyError, ValueError):  # a damaged entry is computed again
-            partition, corpus_info = read_partition(path)
-            check_corpus(corpus_info, corpus, path)
-            return partition
-    partition = build_partition(config, corpus, seed)
-    with suppress(OSError):  # a full disk does not stop a run
-        write_partition(partition, corpus, path)
-        path.chmod(PRIVATE_FILE)
-    return partition
+    with lock_entry(path):
+        if path.exists():
+            with suppress(MotetError, OSError, KeyError, ValueError):  # a damaged entry is computed again
+                partition, corpus_info = read_partition(path)
+                check_corpus(corpus_info, corpus, path)
+                return partition
+        partition = build_partition(config, corpus, seed)
+        with suppress(OSError):  # a full disk does not stop a run
+            write_partition(partition, corpus, path)
+            path.chmod(PRIVATE_FILE)
+        return partition
 
 
 def _find_entry(config: ComponentConfig, corpus: Corpus, seed: Seed) -> Path | None:
