@@ -1,37 +1,42 @@
 """Import the models of transformers without packages that no command of Motet uses.
 
-The modeling files of transformers import torch's compiler, tensor parallelism, scipy and sklearn. A text model on one
-device calls none of them, and they take a third of the time before a command trains. After `allow_lean_import`:
+The modeling files of transformers import torch's compiler, tensor parallelism, torchvision, scipy and sklearn. A text
+model on one device calls none of them, and they take more than half of the time before a command trains. After
+`allow_lean_import`:
 
-- the compiler, torch._dynamo, is imported when something calls it;
-- transformers behaves as if torch were built without torch.distributed, and as if scipy and sklearn were
-  not installed;
+- the compiler, torch._dynamo, is imported when something uses it;
+- transformers behaves as if torch were built without torch.distributed, and as if torchvision, Pillow, scipy and sklearn
+  were not installed;
 - garbage is collected less often until the import is over, and imported objects are left out of later collections.
 
-Only the commands of `motet` allow this, because their processes do nothing else. In a notebook, and with versions of
-torch and transformers that were not tried together, everything is imported as usual.
+Only the commands of `motet` allow this, because their processes do nothing else. It depends on no version of torch or
+transformers: code that needs more of the compiler than its decorators gets the real one. If the lean import fails all
+the same, everything is imported as usual.
 
-No documented way does the same: torch's switches disable the compiler and still import it, and lazy modules fail because
-transformers reads names from them while it is imported (docs/design/0002-cpu.md has the measurements).
+No documented way does this: torch's switches disable the compiler and still import it, and Python's lazy modules load
+as soon as transformers reads a decorator from them (docs/design/0002-cpu.md has the measurements).
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_TORCH, _TRANSFORMERS = "2.13.", ("5.17.", "5.22.")  # versions that were tried with a lean import
-_UNUSED = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")  # of transformers.utils
-_MODELS, _PARALLELISM = "transformers.modeling_utils", "torch.distributed.tensor"
+_UNUSED = tuple(f"is_{name}_available" for name in ("torch_distributed", "torchvision", "vision", "scipy", "sklearn"))
+_MODELS, _MASKS, _PARALLELISM = "transformers.modeling_utils", "transformers.masking_utils", "torch.distributed.tensor"
 _COMPILER, _TRACING = "torch._dynamo", "torch._dynamo._trace_wrapped_higher_order_op"
 _MARKS = ("allow_in_graph", "assume_constant_result", "disable")  # decorators that tell the compiler about a function
 _OBJECTS_PER_COLLECTION = 100_000  # while importing; Python's default is 700
 _is_allowed = False
+_postponed: dict[str, ModuleType] = {}
 _thresholds = gc.get_threshold()
 
 
@@ -44,37 +49,50 @@ def allow_lean_import() -> None:
 
 def import_masking_utils() -> Any:
     """Import `transformers.masking_utils`, and leanly the base class of all models, if that is allowed."""
-    import transformers.utils
-
-    if _is_allowed and _are_versions_tried() and not {_COMPILER, _MODELS} & set(sys.modules):
-        for name in _UNUSED:
-            for module in (transformers.utils, transformers.utils.import_utils):
-                setattr(module, name, lambda: False)
-        with _postponed_compiler():
-            importlib.import_module(_MODELS)
-            importlib.import_module("transformers.masking_utils")
-        _import_on_access("torch.distributed")
-    masking_utils = importlib.import_module("transformers.masking_utils")
+    if _is_allowed and not {_COMPILER, _MODELS} & set(sys.modules):
+        _import_leanly()
+    masking_utils = importlib.import_module(_MASKS)
     if _is_allowed:
         gc.freeze()
         gc.set_threshold(*_thresholds)
     return masking_utils
 
 
-def _are_versions_tried() -> bool:
-    import torch
-    import transformers
+def _import_leanly() -> None:
+    import transformers.utils
 
-    return torch.__version__.startswith(_TORCH) and transformers.__version__.startswith(_TRANSFORMERS)
+    modules: tuple[Any, ...] = (transformers.utils, transformers.utils.import_utils)
+    replaced = [
+        (module, name, getattr(module, name)) for module in modules for name in _UNUSED if hasattr(module, name)
+    ]
+    for module, name, _ in replaced:
+        setattr(module, name, lambda: False)
+    _postpone_compiler()
+    try:
+        importlib.import_module(_MODELS)
+        importlib.import_module(_MASKS)
+    except Exception:  # Python has removed the modules that failed, so that they can be imported again
+        _end_postponement()
+        for module, name, function in replaced:
+            setattr(module, name, function)
+    _import_on_access("torch.distributed")
+
+
+def save_leanly(save: Callable[[Path], object], folder: Path) -> None:
+    """Save a model without a check whether it was compiled or is spread over devices, if that is possible."""
+    try:
+        with _skipped_checks():
+            save(folder)
+    except ImportError:
+        save(folder)
 
 
 @contextmanager
-def lean_saving() -> Iterator[None]:
-    """Save models in the block without a check whether they were compiled or are spread over devices."""
-    if not _is_allowed or {_COMPILER, _PARALLELISM} & set(sys.modules):
+def _skipped_checks() -> Iterator[None]:
+    models: Any = importlib.import_module(_MODELS)
+    if not _is_postponed(_COMPILER) or _PARALLELISM in sys.modules or "unwrap_model" not in vars(models):
         yield
         return
-    models: Any = importlib.import_module(_MODELS)
     unwrap_model = models.unwrap_model
     models.unwrap_model = lambda model: model
     sys.modules[_PARALLELISM] = None  # type: ignore[assignment] # an import raises an ImportError
@@ -85,24 +103,73 @@ def lean_saving() -> Iterator[None]:
         del sys.modules[_PARALLELISM]
 
 
-@contextmanager
-def _postponed_compiler() -> Iterator[None]:
-    """Replace the compiler by two modules with the names that transformers imports from it."""
+def _postpone_compiler() -> None:
+    """Replace the compiler by two modules with the names that torch and transformers read though nothing is compiled."""
     import torch
 
     def enter_tracing(*args: Any) -> Any:
-        return importlib.import_module(_TRACING).TransformGetItemToIndex(*args)
+        return _import_real(_TRACING).TransformGetItemToIndex(*args)
 
-    compiler: Any = ModuleType(_COMPILER)
-    tracing: Any = ModuleType(_TRACING)
-    vars(compiler).update(dict.fromkeys(_MARKS, _leave_unmarked))
-    tracing.TransformGetItemToIndex = enter_tracing
-    sys.modules.update({_COMPILER: compiler, _TRACING: tracing})
-    torch._dynamo = compiler
-    try:
-        yield
-    finally:
-        del torch._dynamo, sys.modules[_COMPILER], sys.modules[_TRACING]
+    decorators = dict.fromkeys(_MARKS, _leave_unmarked)
+    _postponed[_COMPILER] = _create_stand_in(_COMPILER, {**decorators, "__path__": []})  # a package
+    _postponed[_TRACING] = _create_stand_in(_TRACING, {"TransformGetItemToIndex": enter_tracing})
+    sys.modules.update(_postponed)
+    torch._dynamo = _postponed[_COMPILER]
+    sys.meta_path.insert(0, _finder)
+
+
+def _create_stand_in(module_name: str, names: dict[str, Any]) -> ModuleType:
+    """Create a module with a few names. Its other names are those of the real module, which is imported to read them."""
+
+    def read_real(name: str) -> Any:
+        if name.startswith("__"):  # Python asks every module for these
+            raise AttributeError(f"module '{module_name}' has no attribute '{name}'")
+        return getattr(_import_real(module_name), name)
+
+    module = ModuleType(module_name)
+    vars(module).update(names, __getattr__=read_real)
+    return module
+
+
+class _CompilerFinder:
+    """Imports the real compiler if another of its modules than the postponed ones is imported."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self) if name.startswith(f"{_COMPILER}.") else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module: ModuleType = _import_real(spec.name)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module back its own specification. It has been executed already."""
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state
+
+
+_finder: Any = _CompilerFinder()
+
+
+def _is_postponed(name: str) -> bool:
+    return name in _postponed and sys.modules.get(name) is _postponed[name]
+
+
+def _import_real(name: str) -> Any:
+    _end_postponement()
+    return importlib.import_module(name)
+
+
+def _end_postponement() -> None:
+    """Remove the stand-ins, so that the next import finds the real modules."""
+    import torch
+
+    if not _is_postponed(_COMPILER):
+        return
+    sys.meta_path.remove(_finder)
+    for name in _postponed:
+        del sys.modules[name]
+    del torch._dynamo
 
 
 def _import_on_access(package: str) -> None:

@@ -18,7 +18,7 @@ from motet.experiment.commands.model_card import ModelCard, describe_run, pipeli
 from motet.experiment.commands.run_folder import load_summary, require_empty
 from motet.experiment.commands.run_models import RunModels, list_names
 from motet.experiment.deploy.client_models import has_client_models, load_joined_run
-from motet.learning.lean_transformers import lean_saving
+from motet.learning.lean_transformers import save_leanly
 from motet.learning.modules.model import Model
 from motet.models.adapters import merge_adapters, save_adapter
 from motet.models.bilstm import BiLSTM
@@ -147,8 +147,8 @@ def save_pretrained(
     save_module = getattr(module, "save_pretrained", None)
     if save_module is None:
         raise ConfigError(f"{type(module).__name__} has no save_pretrained, so it cannot be exported.")
-    with quiet_transformers(), lean_saving():
-        save_module(folder)
+    with quiet_transformers():
+        save_leanly(save_module, folder)
 
 
 def save_tokenizer(model: Model, task: Task, folder: Path) -> None:
