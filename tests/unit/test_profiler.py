@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -13,8 +14,9 @@ import pytest
 
 import motet
 from motet.experiment.build.federation import Federation
+from motet.report import profile_files
 from motet.report import profiler as profiler_module
-from motet.report.profile_files import describe_rounds
+from motet.report.profile_files import describe_bytecode, describe_rounds
 from motet.report.profiler import CATEGORIES, WAIT, Profiler, activate, process_start, span
 
 
@@ -111,3 +113,19 @@ def test_a_python_run_can_be_profiled(federation: Federation, tmp_path: Path) ->
     assert {"round 1", "round 2", "fedavg.train", WAIT} <= {event["name"] for event in events}
     assert all(event["ts"] >= 0 and event["dur"] >= 0 and event["pid"] for event in events)
     assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_profile_names_packages_that_python_compiles_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_files, "LARGE_PACKAGES", ("large_package",))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "large_package").mkdir()
+    (tmp_path / "large_package" / "__init__.py").touch()
+    assert describe_bytecode() == ""
+    importlib.import_module("large_package")
+    command = describe_bytecode().partition("Write them once: python ")[2]
+    subprocess.run([sys.executable, *command.split()], check=True)
+    assert describe_bytecode() == ""
+    del sys.modules["large_package"]

@@ -231,12 +231,21 @@ def _print_profile(profiler: Profiler, folder: Path) -> None:
     """Print the breakdown, and write the trace and the picture."""
     from rich.console import Console
 
-    from motet.report.profile_files import PICTURE_FILE, TRACE_FILE, build_profile_table, describe_rounds, write_profile
+    from motet.report.profile_files import (
+        PICTURE_FILE,
+        TRACE_FILE,
+        build_profile_table,
+        describe_bytecode,
+        describe_rounds,
+        write_profile,
+    )
 
     write_profile(profiler, folder)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(build_profile_table(profiler))
     console.print(describe_rounds(profiler), highlight=False)
+    if advice := describe_bytecode():
+        console.print(advice, highlight=False, soft_wrap=True)
     files = f"{folder / TRACE_FILE} (open it at ui.perfetto.dev), {folder / PICTURE_FILE}"
     console.print(f"Profile: {files}", highlight=False, soft_wrap=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ MEANINGS = {
     "saving": "checkpoints, results, plots",
     "other": "everything else",
 }
+LARGE_PACKAGES = ("torch", "transformers")
 PARTS = ("clients", "server", "evaluation", "saving")  # of a round
 COLORS = {"clients": "#4c78a8", "server": "#f58518", "evaluation": "#54a24b", "saving": "#b279a2"}
 
@@ -101,6 +103,19 @@ def describe_rounds(profiler: Profiler) -> str:
     if profiler.dropped:
         sentences.append(f"The trace has the first {len(profiler.spans):,} spans and lacks {profiler.dropped:,}.")
     return " ".join(sentences)
+
+
+def describe_bytecode() -> str:
+    """Return what to do if Python compiles a large package in every process, else an empty string."""
+    specs = [sys.modules[name].__spec__ for name in LARGE_PACKAGES if name in sys.modules]
+    missing = [
+        Path(spec.origin or "").parent for spec in specs if spec and spec.cached and not Path(spec.cached).exists()
+    ]
+    if not missing:
+        return ""
+    names, folders = " and ".join(path.name for path in missing), " ".join(map(str, missing))
+    command = f"python -m compileall -q {folders}"
+    return f"Python compiles {names} in every process, because bytecode files are missing. Write them once: {command}"
 
 
 def write_profile(profiler: Profiler, folder: Path) -> None:
