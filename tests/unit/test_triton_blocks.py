@@ -23,8 +23,8 @@ SHAPES = [(2, 37, 48), (3, 5, 600)]  # clients, rows, width
 @pytest.fixture(params=[1024, 2], ids=["one tile per program", "several tiles per program"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("triton")
-    module = import_module("motet.learning.packed.triton_blocks")
-    monkeypatch.setattr(module, "_PROGRAMS", request.param)
+    kernels, module = (import_module(f"motet.learning.packed.{name}") for name in ("triton_kernels", "triton_blocks"))
+    monkeypatch.setattr(kernels, "_PROGRAMS", request.param)
     return module
 
 

@@ -14,11 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from motet.learning.packed.triton_kernels import MAX_WIDTH, on_device_of, tile_shape, with_dense_rows
+from motet.learning.packed.triton_kernels import (
+    MAX_WIDTH,
+    norm_backward,
+    on_device_of,
+    split_rows,
+    sum_to_targets,
+    tile_shape,
+    with_dense_rows,
+)
 
 __all__ = ["MAX_WIDTH", "AddNorm", "BiasGelu", "probe"]
-_PROGRAMS = 1024  # that sum gradients of parameters
-_SUM_TILE = 4096  # partial sums that one program adds
 _GELU_COLUMNS = 512
 
 
@@ -48,48 +54,6 @@ def _add_norm_forward(  # type: ignore[no-untyped-def]
         tl.store(y_bf16 + offset, out.to(tl.bfloat16), mask)
     tl.store(mean + client * rows + row, row_mean, row < rows)
     tl.store(rstd + client * rows + row, row_rstd, row < rows)
-
-
-@triton.jit
-def _add_norm_backward(  # type: ignore[no-untyped-def]
-    grad_y, grad_y_bf16, total, mean, rstd, weight, grad_total, grad_product, partial_sums, rows, width, weight_client,
-    has_grad: tl.constexpr, has_grad_bf16: tl.constexpr, write_product: tl.constexpr,
-    tiles: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
-):  # fmt: skip
-    part, parts, client = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
-    clients, column = tl.num_programs(1), tl.arange(0, tile_columns)
-    w = tl.load(weight + client * weight_client + column, column < width, 0.0)
-    weight_sum = tl.zeros((tile_rows, tile_columns), tl.float32)
-    shift_sum = tl.zeros((tile_rows, tile_columns), tl.float32)
-    bias_sum = tl.zeros((tile_rows, tile_columns), tl.float32)
-    for tile in range(tiles):
-        row = (part * tiles + tile) * tile_rows + tl.arange(0, tile_rows)
-        row_mask = row < rows
-        mask = row_mask[:, None] & (column < width)[None, :]
-        offset = (client * rows + row)[:, None] * width + column[None, :]
-        grad = tl.zeros((tile_rows, tile_columns), tl.float32)
-        if has_grad:
-            grad += tl.load(grad_y + offset, mask, 0.0).to(tl.float32)
-        if has_grad_bf16:
-            grad += tl.load(grad_y_bf16 + offset, mask, 0.0).to(tl.float32)
-        row_mean = tl.load(mean + client * rows + row, row_mask, 0.0)
-        row_rstd = tl.load(rstd + client * rows + row, row_mask, 0.0)
-        values = tl.load(total + offset, mask, 0.0)
-        normalized = tl.where(mask, (values - row_mean[:, None]) * row_rstd[:, None], 0.0)
-        outer = grad * w[None, :]
-        projection, level = tl.sum(outer * normalized, 1) / width, tl.sum(outer, 1) / width
-        result = row_rstd[:, None] * (outer - level[:, None] - normalized * projection[:, None])
-        result = tl.where(mask, result, 0.0)
-        tl.store(grad_total + offset, result, mask)
-        if write_product:
-            tl.store(grad_product + offset, result.to(grad_product.dtype.element_ty), mask)
-        weight_sum += grad * normalized
-        shift_sum += grad
-        bias_sum += result
-    out, size = (client * parts + part) * width + column, clients * parts * width
-    tl.store(partial_sums + out, tl.sum(bias_sum, 0), column < width)
-    tl.store(partial_sums + size + out, tl.sum(weight_sum, 0), column < width)
-    tl.store(partial_sums + 2 * size + out, tl.sum(shift_sum, 0), column < width)
 
 
 @triton.jit
@@ -128,32 +92,6 @@ def _bias_gelu_backward(  # type: ignore[no-untyped-def]
     tl.store(partial_sums + (client * parts + part) * width + column, tl.sum(bias_sum, 0), column < width)
 
 
-@triton.jit
-def _sum_parts(  # type: ignore[no-untyped-def]
-    partial_sums, first, second, third, parts, width, first_client, second_client, third_client,
-    add_first: tl.constexpr, add_second: tl.constexpr, add_third: tl.constexpr,
-    tile_parts: tl.constexpr, tile_columns: tl.constexpr,
-):  # fmt: skip
-    client, clients, index = tl.program_id(1).to(tl.int64), tl.num_programs(1), tl.program_id(2)
-    column, part = tl.program_id(0) * tile_columns + tl.arange(0, tile_columns), tl.arange(0, tile_parts)
-    inside = column < width
-    offset = ((index * clients + client) * parts + part[:, None]) * width + column[None, :]
-    total = tl.sum(tl.load(partial_sums + offset, (part < parts)[:, None] & inside[None, :], 0.0), 0)
-    if index == 0:
-        _store_or_add(first + client * first_client + column, total, inside, add_first)
-    elif index == 1:
-        _store_or_add(second + client * second_client + column, total, inside, add_second)
-    else:
-        _store_or_add(third + client * third_client + column, total, inside, add_third)
-
-
-@triton.jit
-def _store_or_add(target, value, inside, add: tl.constexpr):  # type: ignore[no-untyped-def]
-    if add:
-        value += tl.load(target, inside, 0.0).to(tl.float32)
-    tl.store(target, value.to(target.dtype.element_ty), inside)
-
-
 class AddNorm(torch.autograd.Function):
     """Layer normalization of product + bias + residual, all [clients, rows, width], with parameters per client.
 
@@ -187,20 +125,14 @@ class AddNorm(torch.autograd.Function):
         total, bias, weight, shift, mean, rstd = ctx.saved_tensors
         if grad_y is None and grad_y_bf16 is None:
             return (None,) * 7
-        (clients, rows, width), (tile_rows, tile_columns) = total.shape, tile_shape(total.shape[2])
-        tiles, parts = _split_rows(rows, clients, tile_rows)
-        grad_total, writes_product = torch.empty_like(total), ctx.product_dtype != total.dtype
-        grad_product = torch.empty_like(total, dtype=ctx.product_dtype) if writes_product else grad_total
-        partial_sums = total.new_empty((3, clients, parts, width), dtype=torch.float32)
-        with on_device_of(total):
-            _add_norm_backward[(parts, clients)](
-                grad_y, grad_y_bf16, total, mean, rstd, weight, grad_total, grad_product, partial_sums, rows, width,
-                weight.stride(0), grad_y is not None, grad_y_bf16 is not None, writes_product,
-                tiles, tile_rows, tile_columns,
-            )  # fmt: skip
-        needed = [ctx.needs_input_grad[i] for i in (1, 3, 4)]
-        grad_bias, *norm_grads = _sum_to_targets(partial_sums, (bias, weight, shift), ctx.targets, needed)
-        return grad_product, grad_bias, grad_total, *norm_grads, None, None
+        grad_total, grad_product, partial_sums = norm_backward(
+            grad_y, grad_y_bf16, total, mean, rstd, weight, ctx.product_dtype
+        )
+        needed, (bias_target, *norm_targets) = ctx.needs_input_grad, ctx.targets
+        grad_weight, grad_shift, grad_bias = sum_to_targets(
+            partial_sums, (weight, shift, bias), (*norm_targets, bias_target), (needed[3], needed[4], needed[1])
+        )
+        return grad_product, grad_bias, grad_total, grad_weight, grad_shift, None, None
 
 
 class BiasGelu(torch.autograd.Function):
@@ -225,7 +157,7 @@ class BiasGelu(torch.autograd.Function):
         clients, rows, width = product.shape
         tile_rows, tile_columns = tile_shape(min(width, _GELU_COLUMNS))
         column_tiles = triton.cdiv(width, tile_columns)
-        tiles, parts = _split_rows(rows, clients * column_tiles, tile_rows)
+        tiles, parts = split_rows(rows, clients * column_tiles, tile_rows)
         grad_product = torch.empty_like(product)
         partial_sums = product.new_empty((1, clients, parts, width), dtype=torch.float32)
         with on_device_of(product):
@@ -233,39 +165,8 @@ class BiasGelu(torch.autograd.Function):
                 grad.contiguous(), product, bias, grad_product, partial_sums, rows, width, bias.stride(0),
                 tiles, tile_rows, tile_columns,
             )  # fmt: skip
-        (grad_bias,) = _sum_to_targets(partial_sums, (bias,), (ctx.target,), (ctx.needs_input_grad[1],))
+        (grad_bias,) = sum_to_targets(partial_sums, (bias,), (ctx.target,), (ctx.needs_input_grad[1],))
         return grad_product, grad_bias, None
-
-
-def _split_rows(rows: int, groups: int, tile_rows: int) -> tuple[int, int]:
-    """Return the tiles of one program, a power of two because each value is compiled, and the programs of a client."""
-    tiles = triton.next_power_of_2(max(1, triton.cdiv(rows * groups, tile_rows * _PROGRAMS)))
-    return tiles, triton.cdiv(rows, tile_rows * tiles)
-
-
-def _sum_to_targets(
-    partial_sums: Tensor, parameters: Sequence[Tensor], targets: Sequence[Any], needed: Sequence[bool]
-) -> list[Tensor | None]:
-    """Sum [parameters, clients, parts, width] over parts. Gradients without a target are returned."""
-    _, clients, parts, width = partial_sums.shape
-    outputs, adds, returned = list[Tensor](), list[bool](), list[Tensor | None]()
-    for parameter, target, is_needed in zip(parameters, targets, needed, strict=True):
-        uses_target = target is not None and is_needed
-        outputs.append(
-            target.view if uses_target else torch.empty_like(parameter, memory_format=torch.contiguous_format)
-        )
-        adds.append(uses_target and target.is_written)
-        returned.append(outputs[-1] if is_needed and not uses_target else None)
-        if uses_target:
-            target.is_written = True
-    outputs, adds = outputs + outputs[:1] * (3 - len(outputs)), adds + [False] * (3 - len(adds))
-    tile_parts = triton.next_power_of_2(parts)
-    tile_columns = max(16, min(triton.next_power_of_2(width), _SUM_TILE // tile_parts))
-    with on_device_of(partial_sums):
-        _sum_parts[(triton.cdiv(width, tile_columns), clients, len(parameters))](
-            partial_sums, *outputs, parts, width, *(out.stride(0) for out in outputs), *adds, tile_parts, tile_columns
-        )
-    return returned
 
 
 def probe(device: torch.device) -> None:
