@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from motet.learning.packed import packed_layers
+from motet.learning.packed import fused_blocks, packed_layers
 from motet.learning.packed.packed_layers import ClientAxis, PackedLayerNorm, PackedLinear
 
 SHAPES = [(1, 1, 8), (3, 37, 48), (2, 130, 384), (4, 64, 100)]  # clients, rows, width
@@ -161,3 +162,12 @@ def test_inference_tensors_can_be_cast() -> None:
     layer = packed_layer(ClientAxis(2, 3), PackedLinear, 8, 4)
     with torch.inference_mode(), torch.autocast(torch.get_default_device().type, torch.bfloat16):
         assert layer(torch.randn(6, 8)).shape == (6, 4)
+
+
+def test_the_gelu_of_gpt2_is_one_operation_and_bert_keeps_its_own() -> None:
+    blocks = {name: transformers.activations.ACT2FN[name] for name in ("gelu_new", "gelu")}
+    fused_blocks.install_fused_blocks(nn.ModuleList(blocks.values()))
+    assert isinstance(blocks["gelu_new"], fused_blocks.FusedGelu)
+    assert not isinstance(blocks["gelu"], fused_blocks.FusedGelu)
+    x = torch.linspace(-6, 6, 101)
+    torch.testing.assert_close(blocks["gelu_new"](x), transformers.activations.NewGELUActivation()(x))

@@ -102,8 +102,9 @@ class TokenCrossEntropy(Objective):
     pad: int = -1
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        labels = batch["labels"][:, self.shift :]
-        logits = forward(batch)["logits"].float()[:, : labels.shape[1]]
+        logits, labels = forward(batch)["logits"].float(), batch["labels"][:, self.shift :]
+        # Labels get the width of the logits: a part of the logits would be copied, and they are large.
+        labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]), value=IGNORE_INDEX)
         count = (labels != IGNORE_INDEX).sum(1)
         per_token = token_losses(logits, labels, self.smoothing, self.pad)
         return per_token.sum(1) / count.clamp(min=1), count.float()

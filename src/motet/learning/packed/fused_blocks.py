@@ -1,8 +1,8 @@
-"""Fused kernels for the parts of a decoder that have no trained parameters: RMSNorm, SwiGLU and rotary embeddings.
+"""Fused kernels for parts of a model that have no trained parameters: RMSNorm, SwiGLU, rotary embeddings and GELU.
 
 In the forward code of transformers these are chains of small element-wise kernels. On an H200, a step of ten clients'
-adapters on a 1.1 B model takes 0.17 s with them and 0.11 s with fused ones. RMSNorm is torch's own; the other two come
-from liger-kernel if it is installed (`pip install 'motet[gpu]'`). A replacement is used only where it gives the same
+adapters on a 1.1 B model takes 0.17 s with them and 0.11 s with fused ones. RMSNorm and GELU are torch's own; the other two
+come from liger-kernel if it is installed (`pip install 'motet[gpu]'`). A replacement is used only where it gives the same
 output as the original on a random input, so no list of model families is needed.
 """
 
@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 _TOLERANCE = 2e-2  # relative; in bfloat16 the fused kernels round less often than the originals
+_GELU_TOLERANCE = 1e-6  # GELU and its approximation by tanh differ by 2e-4
 
 
 class FusedRMSNorm(nn.Module):
@@ -44,8 +45,15 @@ class FusedSwiGLU(nn.Module):
         return y
 
 
+class FusedGelu(nn.Module):
+    """Mixed in before an activation that computes GELU's approximation by tanh step by step (GPT-2)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate="tanh")
+
+
 def install_fused_blocks(module: nn.Module) -> None:
-    """Replace frozen RMSNorms and gated MLPs of a module on a GPU, in place, where the outputs agree."""
+    """Replace frozen RMSNorms, gated MLPs and GELUs of a module on a GPU, in place, where the outputs agree."""
     width = getattr(getattr(module, "config", None), "hidden_size", None)
     for submodule in list(module.modules()):
         block: Any = submodule
@@ -54,6 +62,8 @@ def install_fused_blocks(module: nn.Module) -> None:
             _replace_if_equal(block, FusedRMSNorm, block.weight.shape[0])
         elif width and _is_gated_mlp(block) and "swiglu" in _liger_kernels():
             _replace_if_equal(block, FusedSwiGLU, width)
+        elif _is_gelu_by_tanh(block):
+            block.__class__ = type(f"Fused{type(block).__name__}", (FusedGelu, type(block)), {})
 
 
 @contextmanager
@@ -83,6 +93,15 @@ def _is_gated_mlp(block: Any) -> bool:
     return all(hasattr(block, name) for name in names) and type(block.act_fn).__name__ in ("SiLU", "SiLUActivation")
 
 
+def _is_gelu_by_tanh(block: Any) -> bool:
+    """True for an activation that is called GELU and equals the approximation."""
+    if "GELU" not in type(block).__name__.upper() or isinstance(block, nn.GELU) or list(block.parameters()):
+        return False
+    x = torch.linspace(-6, 6, 1001)
+    with torch.no_grad():
+        return _relative_difference(block(x), F.gelu(x, approximate="tanh")) < _GELU_TOLERANCE
+
+
 def _replace_if_equal(block: Any, fused: type[nn.Module], width: int) -> None:
     parameter = next(block.parameters())
     generator = torch.Generator(parameter.device).manual_seed(0)
@@ -96,8 +115,11 @@ def _replace_if_equal(block: Any, fused: type[nn.Module], width: int) -> None:
 
 
 def _are_close(actual: Tensor, expected: Tensor) -> bool:
-    difference = (actual.float() - expected.float()).norm() / (expected.float().norm() + 1e-12)
-    return bool(actual.dtype == expected.dtype and difference < _TOLERANCE)
+    return actual.dtype == expected.dtype and _relative_difference(actual, expected) < _TOLERANCE
+
+
+def _relative_difference(actual: Tensor, expected: Tensor) -> float:
+    return float((actual.float() - expected.float()).norm() / (expected.float().norm() + 1e-12))
 
 
 @cache
