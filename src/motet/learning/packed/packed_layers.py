@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from motet.core.errors import first_line
+from motet.learning.packed.client_embedding import embed_per_client
 from motet.learning.packed.grad_targets import GradTarget
 
 
@@ -310,14 +311,6 @@ def params_used_only_in_products(module: nn.Module) -> set[int]:
                 is_linear = isinstance(submodule, PackedLinear | PackedConv1D)
                 only_products[id(p)] = only_products.get(id(p), True) and is_linear
     return {key for key, only in only_products.items() if only}
-
-
-def embed_per_client(tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> Tensor:
-    """Look up ids [clients, ...] in each client's table [clients, words, width]. Padding gets no gradient."""
-    clients, words, width = tables.shape
-    offsets = torch.arange(0, clients * words, words, device=ids.device).view(clients, *[1] * (ids.dim() - 1))
-    y = F.embedding(ids + offsets, tables.reshape(clients * words, width))
-    return y if is_padding is None else torch.where(is_padding.unsqueeze(-1), y.detach(), y)
 
 
 def _pack_position_bias(submodule: nn.Module, client_axis: ClientAxis, stacked: Mapping[int, nn.Parameter]) -> set[int]:

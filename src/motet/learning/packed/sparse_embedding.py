@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.learning.packed.packed_layers import ClientAxis, embed_per_client
+from motet.learning.packed.client_embedding import embed_per_client
+from motet.learning.packed.packed_layers import ClientAxis
 
 _MISSING = 2**40  # out of range, so that an unexpected token id raises an error instead of reading a wrong row
 MIN_VOCABULARY = 1000  # words; for smaller tables it does not pay to select rows
