@@ -65,14 +65,14 @@ def _optimizer_step(  # type: ignore[no-untyped-def]
         g = g * tl.load(scales + client)
     rate = tl.load(rates + client)
     if is_adam:
-        m = tl.load(first + row + index, inside, 0.0)
-        v = tl.load(second + row + index, inside, 0.0)
-        m = beta1 * m + (1.0 - beta1) * g
-        v = beta2 * v + (1.0 - beta2) * g * g
+        m, v = (1.0 - beta1) * g, (1.0 - beta2) * g * g
+        if tl.load(corrections + 3 * client + 2) != 0:
+            m += beta1 * tl.load(first + row + index, inside, 0.0)
+            v += beta2 * tl.load(second + row + index, inside, 0.0)
         tl.store(first + row + index, m, inside)
         tl.store(second + row + index, v, inside)
-        step_size = rate / tl.load(corrections + 2 * client)
-        p -= step_size * m / (tl.sqrt(v) / tl.load(corrections + 2 * client + 1) + epsilon)
+        step_size = rate / tl.load(corrections + 3 * client)
+        p -= step_size * m / (tl.sqrt(v) / tl.load(corrections + 3 * client + 1) + epsilon)
     else:
         p -= rate * g
     tl.store(weights + row + index, p, inside)
@@ -129,9 +129,13 @@ def optimizer_step(
 
 
 def _bias_corrections(steps: Tensor) -> Tensor:
-    """Return 1 - β₁ᵗ and √(1 - β₂ᵗ) of each client, [clients, 2], from float64: the second is small in the beginning."""
+    """Return 1 - β₁ᵗ, √(1 - β₂ᵗ) and whether t > 1 for each client, [clients, 3].
+
+    They are computed in float64, because the second is small in the beginning. In the first step the moments are 0, and
+    are not read.
+    """
     t = steps.double()
-    return torch.stack([1 - BETAS[0] ** t, (1 - BETAS[1] ** t).sqrt()], 1).float()
+    return torch.stack([1 - BETAS[0] ** t, (1 - BETAS[1] ** t).sqrt(), (t > 1).double()], 1).float()
 
 
 def probe(device: torch.device) -> None:

@@ -20,8 +20,11 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit], fused: bool = Fal
     model.grads[:, model.num_trained :].zero_()
     states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
     optimizer.steps.copy_(torch.tensor([float(state.steps) if state else 0.0 for state in states]))
+    # A fused optimizer does not read them in the first step.
+    needs_zeros = isinstance(optimizer, PackedOptimizer) or any(job.keep_optimizer_state for job in jobs)
     for index, vectors in enumerate(optimizer.state.values()):
-        vectors.zero_()
+        if needs_zeros:
+            vectors.zero_()
         for i, state in enumerate(states):
             if state is not None and state.moments:
                 moment = state.moments[index]
