@@ -320,14 +320,18 @@ def _pack_position_bias(submodule: nn.Module, client_axis: ClientAxis, stacked: 
         return set()
     parameter_id = id(table.weight)
     table.__class__ = PackedPositionBias
-    setattr(submodule, method, partial(_position_bias_rows, getattr(submodule, method), client_axis))
+    device = stacked[parameter_id].device
+    setattr(submodule, method, partial(_position_bias_rows, getattr(submodule, method), client_axis, device))
     return {parameter_id}
 
 
-def _position_bias_rows(method: Callable[..., Tensor], client_axis: ClientAxis, *args: Any, **options: Any) -> Tensor:
+def _position_bias_rows(
+    method: Callable[..., Tensor], client_axis: ClientAxis, device: torch.device, /, *args: Any, **options: Any
+) -> Tensor:
     """Reshape [1, clients * heads, query, key] to [clients * rows, heads, query, key]."""
     args = tuple(a[:1] if isinstance(a, Tensor) and a.dim() == 3 else a for a in args)  # MPNet expands to its rows
-    bias = method(*args, **options)[0]
+    with device:  # some versions of MPNet make positions on the host, and no CUDA graph can copy them
+        bias = method(*args, **options)[0]
     return client_axis.merge(bias.view(client_axis.clients, -1, *bias.shape[1:]).unsqueeze(1))
 
 
