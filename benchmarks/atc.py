@@ -7,6 +7,9 @@
 The runs can also be folders of `motet bench`, one for each seed. The server ranks all clients by the similarity of
 their updates to each client. A line is the mean place of the clients of one corpus in the lists of the clients whose
 names start with one of `--clients`; 1 is the nearest.
+
+With `--relations FOLDER`, it also draws clusters.png and ranks.png over all rounds of the runs of `--with`: who was in one
+cluster in the first stage, and how near clients were in the second (Figures 4 and 5).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from motet.experiment.loop.metrics_log import read_metrics
+from motet.report.cluster_plots import draw_relations, read_relations
 
 Places = dict[str, list[tuple[int, float]]]  # by corpus: round of the second stage, mean place
 
@@ -70,6 +74,8 @@ def main() -> None:
     parser.add_argument("--without", type=Path, nargs="+", required=True)
     parser.add_argument("--clients", required=True, help="names of groups, separated by commas")
     parser.add_argument("--out", type=Path, default=Path("atc-neighbors.png"))
+    parser.add_argument("--relations", type=Path, help="folder for the figures of clusters and ranks")
+    parser.add_argument("--nearest", type=int, default=4, help="neighbors of a client, with itself (default: 4)")
     args = parser.parse_args()
     clients = args.clients.split(",")
     panels = {"with the contrastive loss": args.contrast, "without": args.without}
@@ -77,6 +83,11 @@ def main() -> None:
     if not all(places.values()):
         parser.error("a run has no neighbors of these clients; ATC logs them in its second stage")
     plot(places, clients, args.out)
+    if args.relations:
+        relations = read_relations([row for run in args.contrast for row in read_metrics(run).rows], args.nearest)
+        if relations is not None:
+            args.relations.mkdir(parents=True, exist_ok=True)
+            draw_relations(relations, args.relations)
     for title, by_corpus in places.items():
         print(title, {corpus: round(fmean(place for _, place in line), 1) for corpus, line in by_corpus.items()})
 

@@ -123,6 +123,14 @@ def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path:
     assert "| FedAvg | −9.0 [−14." in render_markdown(tables[0])
 
 
+def test_the_average_of_columns_with_missing_seeds_is_marked(tmp_path: Path) -> None:
+    finished = finished_benchmark(tmp_path)
+    (cell,) = [c for c in finished.cells if (c.row, c.column, c.seed) == ("FedAvg", "α=1", 43)]
+    (finished.store.run_folder(cell.run.name) / "summary.json").unlink()
+    table = finished.tables()[0]
+    assert "| FedAvg | 70.0 ± 0.0 † | 79.0 ± 0.0 † | 74.5 ± 0.0 † |" in render_markdown(table)
+
+
 def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> None:
     tables = write_results(finished)
     markdown = (finished.folder / "results.md").read_text()

@@ -210,11 +210,11 @@ def _average_entry(
     spec: TableSpec, row: Mapping[str, TableEntry], parts: Sequence[str], published: float | None
 ) -> TableEntry:
     """Average over columns, seed by seed. A column with several numbers counts once."""
-    groups = []
-    for part in parts:
-        groups.append([row[heading].values for heading in _average_headings(spec, row, part)])
-    seed_counts = {len(values) for group in groups for values in group}
+    groups = [[row[heading] for heading in _average_headings(spec, row, part)] for part in parts]
+    entries = [entry for group in groups for entry in group]
+    seed_counts = {len(entry.values) for entry in entries}
     if len(seed_counts) != 1 or seed_counts == {0}:
         return TableEntry(published=published, missing_reason="some columns are missing")
-    by_seed = np.mean([np.mean(group, axis=0) for group in groups], axis=0)
-    return TableEntry(values=tuple(by_seed.tolist()), published=published)
+    by_seed = np.mean([np.mean([entry.values for entry in group], axis=0) for group in groups], axis=0)
+    expected = max(entry.expected for entry in entries)
+    return TableEntry(values=tuple(by_seed.tolist()), published=published, expected=expected)
