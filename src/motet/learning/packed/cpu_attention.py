@@ -2,7 +2,7 @@
 
 Where a CPU multiplies in bfloat16, matrix products take half of the time, and what surrounds them takes a larger share.
 torch's attention in bfloat16 takes twice the time of the products, the softmax and the dropout that it consists of, and
-drawing a dropout mask takes as long as six of the products. Neither is replaced in float32, whose results must not change.
+drawing its dropout mask takes longer than its six products. Nothing is replaced in float32, whose results must not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_TOKENS = 512  # the scores of all pairs of tokens are kept for the backward 
 def draw_dropout(shape: Sequence[int], p: float) -> Tensor:
     """Return factors in bfloat16 that are 0 with probability p, and 1 / (1 - p) otherwise.
 
-    Each factor uses 16 random bits, so p is rounded to a multiple of 2⁻¹⁶. torch draws 32 bits and a float for each.
+    Each factor uses 16 random bits, so p is rounded to a multiple of 2⁻¹⁶.
     """
     size = math.prod(shape)
     words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
