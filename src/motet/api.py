@@ -32,7 +32,7 @@ from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.recipe_runner import run_recipe as run_config
 from motet.experiment.commands.run_folder import create_new_folder, load_config, require_no_file
 from motet.experiment.loop.run_result import RunResult
-from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.config_parsing import convert_value, instantiate
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.models.model_config import ModelConfig
@@ -52,7 +52,8 @@ def load(data: Any = None, *, path: str | Path | None = None, seed: int = 42, **
     is_table = data is not None and not isinstance(data, str)
     with explain_in_python():
         config = instantiate(DataConfig, {"name": name, "path": None if path is None else str(path), **options}, "load")
-        corpus = load_table(data, config, Seed(seed)) if is_table else load_corpus(config, Seed(seed))
+        root = Seed(convert_value(seed, int, "seed"))
+        corpus = load_table(data, config, root) if is_table else load_corpus(config, root)
         check_corpus(corpus, config)
     return corpus
 
@@ -88,7 +89,7 @@ def federation(
         instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": tuple(freeze), **section}, "model"),
         corpus if isinstance(corpus, Corpus) else load(corpus, seed=seed),
         ComponentConfig(division.type, {**division.options, **options}),
-        Seed(seed),
+        Seed(convert_value(seed, int, "seed")),
         task=ComponentConfig.from_settings(task, "auto", "task"),
         public_share=public_share,
         dev_share=dev_share,

@@ -229,6 +229,7 @@ def test_tables_in_memory_are_corpora_and_have_the_split_of_a_file(tmp_path: Pat
         corpus = motet.load(table)
         assert list(corpus.columns["text"]) == list(expected.columns["text"])
         assert corpus.num_train == expected.num_train == 32
+    assert motet.load(frame.set_index("label")).task == "classification", "the index is a column, too"
     with pytest.raises(MotetError, match=r"the data is a list; expected .* DataFrame"):
         motet.load([1, 2])
 
@@ -348,6 +349,8 @@ def small() -> Federation:
         (lambda: motet.load(small()), "the data is a Federation; expected the name of a corpus"),
         (lambda: motet.federation("toy-classification", model=None), "model is None; expected a name"),  # type: ignore[arg-type]
         (lambda: motet.federation("toy-classification", model="tiny", dev_share=2), "dev_share is 2; expected a share"),
+        (lambda: motet.federation("toy-classification", seed=[1, 2]), "seed is .1, 2.; expected a whole number"),  # type: ignore[arg-type]
+        (lambda: motet.load("toy-classification", seed="x"), "seed is 'x'; expected a whole number"),  # type: ignore[arg-type]
         (lambda: motet.federation("toy-classification", partition="dirichlet"), "Did you mean 'label'"),
         (
             lambda: motet.federation("toy-classification", model="tiny", lora=4),

@@ -228,3 +228,7 @@ def test_a_component_is_a_name_or_a_section() -> None:
         "uniform", {"alpha": 1}
     )
     assert ComponentConfig.from_settings(None, "uniform", "partition") == ComponentConfig("uniform")
+
+
+def test_large_seeds_keep_all_their_digits() -> None:
+    assert load_recipe("quickstart", [f"seed={2**53 + 1}"]).seed == 2**53 + 1

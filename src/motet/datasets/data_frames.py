@@ -14,8 +14,16 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.datasets.python_errors import explain_in_python
 
+
+def _write_pandas(frame: Any, path: Path) -> None:
+    """Write a DataFrame. An index with names was made from columns, by set_index or groupby, and becomes columns again."""
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    frame.to_parquet(path.with_suffix(".parquet"), index=False)
+
+
 _WRITERS: dict[str, Callable[[Any, Path], Any]] = {
-    "pandas": lambda table, path: table.to_parquet(path.with_suffix(".parquet"), index=False),
+    "pandas": _write_pandas,
     "polars": lambda table, path: table.write_parquet(path.with_suffix(".parquet")),
     "datasets": lambda table, path: table.save_to_disk(str(path)),
 }

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Integral
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from motet.core.errors import ConfigError
@@ -116,6 +117,8 @@ def _convert_scalar(value: Any, kind: Any, path: str) -> Any:
     try:
         if kind is bool and isinstance(value, bool):
             return value
+        if kind is int and isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)  # exactly: a float has only 53 bits of a large seed
         if kind is int and not isinstance(value, bool) and float(value) == int(float(value)):
             return int(float(value))
         if kind is float and not isinstance(value, bool):
