@@ -14,19 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+MIN_DROPOUT = 2**-8  # below, 1 / (1 - p) would be rounded to 1
 MAX_TOKENS = 512  # the scores of all pairs of tokens are kept for the backward pass
 
 
 def draw_dropout(shape: Sequence[int], p: float) -> Tensor:
     """Return factors in bfloat16 that are 0 with probability p, and 1 / (1 - p) otherwise.
 
-    Each factor uses 16 random bits, so p is rounded to a multiple of 2⁻¹⁶.
+    1 / (1 - p) is rounded, and p with it, so that the mean stays 1: for p = 0.1 to 0.0986. A factor uses 16 random bits.
     """
     size = math.prod(shape)
     words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[:size].view(*shape)
-    factor = int(torch.tensor(1 / (1 - p), dtype=torch.bfloat16).view(torch.int16))
-    return bits.ge_(round(p * 2**16) - 2**15).mul_(factor).view(torch.bfloat16)
+    factor = torch.tensor(1 / (1 - p), dtype=torch.bfloat16)
+    first_kept = round((1 - 1 / float(factor)) * 2**16) - 2**15
+    return bits.ge_(first_kept).mul_(int(factor.view(torch.int16))).view(torch.bfloat16)
 
 
 class FastDropout(nn.Module):
@@ -39,7 +41,7 @@ class FastDropout(nn.Module):
 
 
 def install_fast_dropout(module: nn.Module) -> None:
-    layers: list[Any] = [m for m in module.modules() if type(m) is nn.Dropout and 0 < m.p < 1]
+    layers: list[Any] = [m for m in module.modules() if type(m) is nn.Dropout and MIN_DROPOUT <= m.p < 1]
     for layer in layers:
         layer.__class__ = FastDropout
 
@@ -87,7 +89,8 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: floa
     """True if `attend` can compute attention with these inputs."""
     fits = q.shape[2] <= MAX_TOKENS and k.shape[2] <= MAX_TOKENS and k.shape == v.shape and q.shape[3] == k.shape[3]
     is_bf16 = q.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")  # rotary embeddings return float32
-    return bool(fits and is_bf16 and (mask is None or mask.dim() == 4) and q.numel() and k.numel() and dropout < 1)
+    can_drop = not dropout or MIN_DROPOUT <= dropout < 1
+    return bool(fits and is_bf16 and (mask is None or mask.dim() == 4) and q.numel() and k.numel() and can_drop)
 
 
 def attend(
