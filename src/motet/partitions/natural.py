@@ -32,8 +32,7 @@ def natural(
     counts[excluded] = 0
     num_values = int((counts > 0).sum())
     if num_values < 2:
-        value = names[int(counts.argmax())]
-        raise ConfigError(f"partition.column: '{column}' has one value, '{value}'; at least two clients are needed.")
+        raise _too_few_clients(column, str(names[int(counts.argmax())]))
     if min_examples is None:
         _check_singletons(column, counts, corpus.num_train)
     selected = np.flatnonzero(counts >= max(1, min_examples or 1))
@@ -88,6 +87,13 @@ def _rows_by_client(clients: np.ndarray, num_clients: int) -> ClientRows:
     rows = np.flatnonzero(clients >= 0)
     return ClientRows.from_sizes(
         rows[np.argsort(clients[rows], kind="stable")], np.bincount(clients[rows], minlength=num_clients)
+    )
+
+
+def _too_few_clients(column: str, value: str) -> ConfigError:
+    return ConfigError(
+        f"partition.column: '{column}' has one value, '{value}'; at least two clients are needed. Name another column, or "
+        "divide the rows over clients of your own: partition.type=uniform partition.clients=10"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from motet.datasets.inspection.column_guess import USUAL_NAMES
@@ -32,7 +33,8 @@ def _describe(columns: Preview, has_clients: bool) -> Iterator[str]:
         if all(map(_DATE.fullmatch, values)):
             yield f"{name} (dates)"
         elif name.lower() in USUAL_NAMES["client"] or _is_repeated(values):
-            advice = f"groups: data.columns.domain={name}" if has_clients else f"the clients: data.client={name}"
+            group, key = ("groups", "data.columns.domain") if has_clients else ("the clients", "data.client")
+            advice = f"{group}: {shlex.quote(f'{key}={name}')}"
             yield f"{name} ({distinct} values in the first {len(values)} rows; perhaps {advice})"
         elif distinct == len(values):
             yield f"{name} (a different value in every row)"
