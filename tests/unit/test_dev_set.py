@@ -278,6 +278,14 @@ def test_a_development_set_can_be_used_from_python() -> None:
     assert result.best_dev_round.round in (1, 2)
 
 
+@pytest.mark.parametrize("metric", ["loss", "eval_loss", "mean_squared_error", "val-RMSE", "perplexity"])
+def test_losses_errors_and_distances_are_better_if_lower(metric: str) -> None:
+    assert find_best_round({1: {metric: 0.2}, 2: {metric: 0.3}}, metric) == 1
+    assert TableMetric(metric).lower_is_better
+    for higher in ("neg_mean_squared_error", "accuracy", "error_free_share"):
+        assert find_best_round({1: {higher: 0.2}, 2: {higher: 0.3}}, higher) == 2
+
+
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 3), ("loss", 2)])
 def test_a_round_with_a_score_that_is_not_finite_is_not_the_best(metric: str, best: int) -> None:
     values = {1: math.nan, 2: 0.1, 3: 0.7, 4: math.inf if metric == "loss" else -math.inf}

@@ -41,7 +41,7 @@ from motet.experiment.loop.example_scores import (
     read_example_scores,
 )
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, score_spread
-from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
+from motet.experiment.loop.scores import is_lower_better, scores_by_round
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.client_bootstrap import ClientStatistic, client_spread, worst_tenth
@@ -128,7 +128,7 @@ class TableMetric:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.spec.metric is None or self.spec.metric in LOWER_IS_BETTER or self.spec.kind == "spread"
+        return self.spec.metric is None or is_lower_better(self.spec.metric) or self.spec.kind == "spread"
 
     @property
     def metric_over_rounds(self) -> str:
@@ -156,7 +156,7 @@ class TableMetric:
 
     @property
     def scale(self) -> float:
-        is_score = self.spec.metric is not None and self.spec.metric not in LOWER_IS_BETTER
+        is_score = self.spec.metric is not None and not is_lower_better(self.spec.metric)
         return 100.0 if is_score else 1.0
 
     def read(self, summary: dict[str, Any], folder: Path) -> float | None:

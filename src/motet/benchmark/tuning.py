@@ -23,7 +23,7 @@ from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSp
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import read_metrics
-from motet.experiment.loop.scores import LOWER_IS_BETTER
+from motet.experiment.loop.scores import is_lower_better
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
 from motet.transport.private_files import write_atomically
 
@@ -192,7 +192,7 @@ def choose_trial(
         reason = next(filter(None, (store.failure(run.name) for t in trials for run in t.runs)), "not run")
         return Choice(method, len(trials), metric.metric or "", None, dict(trials[0].values), problem=reason)
     name = finished[0][0][0]
-    sign = -1 if name in LOWER_IS_BETTER else 1
+    sign = -1 if is_lower_better(name) else 1
     (_, score), best = max(finished, key=lambda pair: sign * pair[0][1])
     edges = tuple(edge for key in keys if (edge := key.describe_edge(best.values[key.path])))
     return Choice(method, len(trials), name, score, dict(best.values), edges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,22 @@ from motet.core.script import ClientId
 from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
 from motet.experiment.loop.metrics_log import MetricsLog, Row, mean_metrics
 
-LOWER_IS_BETTER = ("loss", "perplexity")
+_ERRORS = (
+    "loss",
+    "perplexity",
+    "ppl",
+    "nll",
+    "error",
+    "mae",
+    "mse",
+    "rmse",
+    "wer",
+    "cer",
+    "ter",
+    "ece",
+    "brier",
+    "distance",
+)
 INITIAL_SPLIT = "initial"  # the global test set before the first round
 
 
@@ -83,6 +99,15 @@ def evaluations_since_best(rounds: Mapping[int, Mapping[str, float]], metric: st
     return sum(round > best for round in rounds)
 
 
+def is_lower_better(metric: str) -> bool:
+    """Return True for a loss, an error or a distance, by the last word of its name: `eval_loss`, `mean_squared_error`.
+
+    As in scikit-learn, `neg_mean_squared_error` is higher for a better model.
+    """
+    words = re.split(r"[^a-z0-9]+", metric.lower())
+    return words[-1] in _ERRORS and words[0] != "neg"
+
+
 def is_better(score: float, other: float, metric: str) -> bool:
     """Return True if the first score is better than the other. Values that are not finite are never better."""
     return _rank(score, metric) > _rank(other, metric)
@@ -90,4 +115,4 @@ def is_better(score: float, other: float, metric: str) -> bool:
 
 def _rank(score: float, metric: str) -> float:
     """Return a number that is higher for a better score."""
-    return (-score if metric in LOWER_IS_BETTER else score) if math.isfinite(score) else -math.inf
+    return (-score if is_lower_better(metric) else score) if math.isfinite(score) else -math.inf
