@@ -27,7 +27,7 @@ def find_question(address: str, payload: Any) -> Question:
     return Question(address, payload)
 
 
-def digest_value(value: Any) -> str:
+def digest_message(value: Any) -> str:
     """Return a hash of a message."""
     digest = hashlib.sha256()
     for piece in iter_serialized(value):

@@ -14,7 +14,7 @@ from motet.core.script import ClientId
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.audit_log import AuditLog, Entry
 from motet.experiment.deploy.join_policy import JoinPolicy
-from motet.experiment.deploy.question import Question, digest_models, digest_value, find_question
+from motet.experiment.deploy.question import Question, digest_message, digest_models, find_question
 from motet.secure.sum_messages import ShareRequest, UploadRequest, topic_address
 from motet.transport.requests import Reply, Request
 from motet.wire import measure_size
@@ -50,7 +50,7 @@ class RequestGuard:
             self._log("refused", request, reason=reason)
             return Reply(reply.id, reply.client, error=reason)
         outcome = {} if reply.error is None else {"error": reply.error}
-        self._log("sent", request, bytes=size, digest=digest_value(reply.value), **outcome)
+        self._log("sent", request, bytes=size, digest=digest_message(reply.value), **outcome)
         return reply
 
     def _check(self, request: Request, payload: Any) -> None:
@@ -67,7 +67,7 @@ class RequestGuard:
 
     def _ask(self, request: Request, question: Question) -> None:
         """Accept a question: a new one, or exactly the one that was answered before."""
-        digest = digest_value(question.payload)
+        digest = digest_message(question.payload)
         earlier = self._find_earlier("asked", request.round, question.method)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(
@@ -83,7 +83,7 @@ class RequestGuard:
 
     def _agree_to_survivors(self, request: Request, survivors: Any) -> None:
         """Sign one list of survivors in a round. The difference of two sums could be the update of one client."""
-        topic, digest = self.topics.get(request.client, ""), digest_value(tuple(sorted(survivors)))
+        topic, digest = self.topics.get(request.client, ""), digest_message(tuple(sorted(survivors)))
         earlier = self._find_earlier("signed", request.round, topic)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(
