@@ -8,8 +8,9 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, MotetError, RunError
+from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
@@ -134,6 +136,19 @@ def test_invalid_custom_federations_are_rejected() -> None:
         make_clients(primary_metric="accuracy")
     with pytest.raises(ConfigError, match="data has no clients"):
         make_clients(data={})
+
+
+@pytest.mark.parametrize("seed", [[1, 2], 1.5, "7", None, True])
+def test_a_custom_federation_refuses_a_seed_that_is_no_whole_number(seed: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"custom_federation: seed is {seed!r}; expected a whole number")):
+        motet.custom_federation(LinearRegression(), DATA, ALL_POINTS, primary_metric="closeness", seed=seed)
+
+
+def test_a_custom_federation_takes_a_seed_of_numpy() -> None:
+    clients = motet.custom_federation(
+        LinearRegression(), DATA, ALL_POINTS, primary_metric="closeness", seed=cast("int", np.int64(7))
+    )
+    assert clients.seed.to_int() == Seed(7).to_int()
 
 
 def test_algorithms_that_a_custom_trainer_cannot_run_are_rejected() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -218,6 +219,8 @@ def custom_federation(
         )
     if not data:
         raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise ConfigError(f"custom_federation: seed is {seed!r}; expected a whole number, such as 42.")
     initial_params = Params.from_tensors(_to_float32(trainer.get_parameters()))
     scores = trainer.test(held_out)
     if primary_metric not in scores:
@@ -229,7 +232,7 @@ def custom_federation(
         data=data,
         held_out=held_out,
         task=CustomTask(primary_metric, tuple(scores)),
-        seed=Seed(seed),
+        seed=Seed(int(seed)),
         clients=tuple(sorted(data)),
         model=CustomModel(initial_params),
     )
