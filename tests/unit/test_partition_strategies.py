@@ -250,6 +250,10 @@ UNIQUE_CLIENTS = build_corpus(text=["t"] * 400, client=[f"u{i}" for i in range(4
         (lambda: quantity(TOY, Seed(0), beta=-1.0), "partition.beta is -1.0"),
         (lambda: natural(build_corpus(text=["t"] * 4), Seed(0)), "there is no column 'client'"),
         (
+            lambda: natural(build_corpus(text=["t"] * 4), Seed(0), column="author"),
+            "If your file has a column 'author', set data.client=author and leave partition.column out.",
+        ),
+        (
             lambda: natural(build_corpus(client=["x"] * 4), Seed(0)),
             "at least two clients are needed. Name another column, or",
         ),

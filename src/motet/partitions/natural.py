@@ -26,6 +26,7 @@ def natural(
     The values in `held_out` are no clients, and nobody trains on their rows. The global test set has only their test
     rows, so it shows how models do on domains or tasks that no client has.
     """
+    _check_column(corpus, column)
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
     excluded = _find_values(corpus, column, Trait(names, codes), held_out)
@@ -69,6 +70,16 @@ def split_by_trait(
     test = _rows_by_client(clients[corpus.num_train :], len(selected))
     test = ClientRows(test.rows + corpus.num_train, test.offsets)
     return train, test, NamedClients(trait.categories[selected])
+
+
+def _check_column(corpus: Corpus, column: str) -> None:
+    """Reject a column that was not read. A file's own column is read only if `data.client` names it."""
+    if column not in ("client", *corpus.columns):
+        raise ConfigError(
+            f"partition.column: {corpus.name} has no column '{column}'; the columns that were read are "
+            f"{', '.join(corpus.columns)}.{did_you_mean(column, corpus.columns)} If your file has a column '{column}', "
+            f"set data.client={column} and leave partition.column out."
+        )
 
 
 def _find_values(corpus: Corpus, column: str, trait: Trait, held_out: tuple[str, ...]) -> np.ndarray:
