@@ -333,7 +333,7 @@ def test_a_summary_has_the_traffic_to_reach_a_score(motet: Call, tmp_path: Path)
     ]
     status, out, err = motet("run", "toy-fedsplit", *small, "--out", "o")
     assert (status, err) == (0, "")
-    assert "Transfer time on the emulated network" in out
+    assert "Virtual time on the emulated network" in out
     assert (tmp_path / "o" / "traffic.png").stat().st_size > 10_000
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())
     plain = json.loads((tmp_path / "o" / "baselines" / "fedavg" / "summary.json").read_text())

@@ -312,6 +312,6 @@ def _print_tables(finished: FinishedRun) -> None:
     if summary["kept_round"] != summary["rounds"]:
         console.print(f"Kept: the model after round {summary['kept_round']}, the best on the development set", **plain)
     if summary["network_seconds"] is not None:
-        console.print(f"Transfer time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
+        console.print(f"Virtual time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
     if (folder / "model").exists():
         console.print(f"Load the model: {loading_code(summary['task'], folder / 'model')}", **plain)

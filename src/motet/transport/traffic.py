@@ -12,7 +12,7 @@ from motet.core.messages import message
 class Traffic:
     """The number of requests, and the bytes each way: of tensors (`payload`) and of whole messages (`wire`).
 
-    `network_seconds` is how long all messages would have taken over an emulated network.
+    `network_seconds` is the virtual time on an emulated network: messages, and the emulated work of the clients.
     """
 
     requests: int = 0
