@@ -1,4 +1,4 @@
-"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of similar tasks.
+"""FedAvg-ST (a baseline in Assign-Then-Contrast, Dong et al. 2022): a separate FedAvg for each group of similar tasks.
 
 The groups are known in advance. A client's family is its name without the number: `imdb-0`, `imdb-7` and, in a
 federation with `groups`, `imdb/client-3` belong to the family `imdb`. A group lists families or single clients.
