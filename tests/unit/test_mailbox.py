@@ -235,7 +235,7 @@ def test_a_late_reply_reaches_its_mailbox_although_a_sibling_receives_it() -> No
     vectors = make_vectors(2)
     transport = LateTransport(vectors, [["c0"], ["late", "c0"], []])
     mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, eager=True, staleness_exponent=1.0))
-    sibling = mailbox.create_sibling()
+    sibling = mailbox.create_sibling(waits_for_all=True)
     mailbox.run_exchange(make_sum(vectors))
     transport.late_reply = transport.make_reply("c1")
     sibling.run_exchange(Exchange("e.m", {"c0": None}, "each", _Replies))

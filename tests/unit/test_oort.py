@@ -152,6 +152,16 @@ def test_a_resumed_run_has_the_cohorts_and_the_weights_of_a_run_without_interrup
     assert (a.oort.explored[DURATION] > works).all()
 
 
+def test_trainings_whose_replies_do_not_count_leave_no_utility(federation: Federation) -> None:
+    """Else the losses of two rounds would be mixed, and a resumed run, which forgets them, would choose other clients."""
+    policy = WaitPolicy(quorum=0.5, eager=True)
+    run = start_run(federation, fedavg(SOLVER), 2, cohort=replace(OORT, size=4), network=NETWORK, wait_policy=policy)
+    run.run_rounds()
+    assert run.engine.utilities is not None
+    assert run.engine.utilities.squares == {}
+    assert len(run.finish().client_scores) == 4, "an evaluation of simulated clients waits for all of them"
+
+
 def test_a_client_that_misses_the_quorum_is_known_to_be_slow(federation: Federation) -> None:
     """Over-selection: the cohort has all four clients, and the round ends with the two fastest."""
     policy = WaitPolicy(quorum=0.5, eager=True)

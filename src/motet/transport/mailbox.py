@@ -58,14 +58,15 @@ class Mailbox:
     late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
     replied: set[ClientId] = field(default_factory=set)  # clients whose replies count in this round
 
-    def create_sibling(self) -> Mailbox:
-        """Return a second mailbox on the same transport, with its own traffic.
+    def create_sibling(self, *, waits_for_all: bool) -> Mailbox:
+        """Return a second mailbox on the same transport, with its own traffic. `waits_for_all`: even if this one is eager.
 
         It passes late replies on to this one.
         """
+        eager = self.wait_policy.eager and not waits_for_all
         return Mailbox(
             self.transport,
-            replace(self.wait_policy, staleness_exponent=None, buffer=None),
+            replace(self.wait_policy, eager=eager, staleness_exponent=None, buffer=None),
             id_sign=-self.id_sign,
             failures=self.failures,
             pending=self.pending,

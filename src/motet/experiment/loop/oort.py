@@ -26,7 +26,7 @@ Memory is 40 bytes for each client that has taken part. A round costs a few pass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -98,6 +98,11 @@ class LossRecorder:
         """Return the utility of the client's trainings since the last call, 0 without any."""
         squares = np.concatenate([np.zeros(0), *self.squares.pop(client, [])])
         return statistical_utility(squares, self.sizes.pop(client, 0))
+
+    def forget(self, clients: Iterable[ClientId]) -> None:
+        """Drop the trainings of clients whose replies will not count, which must not mix with their next ones."""
+        for client in clients:
+            self.take(client)
 
 
 def statistical_utility(squared_losses: np.ndarray, examples: int) -> float:

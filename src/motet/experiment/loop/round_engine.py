@@ -92,7 +92,8 @@ class RoundEngine:
         if self.network is not None and (self.concurrency is not None or plan.wait_policy.eager):
             transport = AsyncTransport(self.network, self.concurrency)
         self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
-        self.evaluation_mailbox = self.mailbox.create_sibling()  # evaluation does not count as the algorithm's traffic
+        # Evaluation does not count as the algorithm's traffic. Simulated clients have no stragglers in it.
+        self.evaluation_mailbox = self.mailbox.create_sibling(waits_for_all=not is_remote)
         self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
         self.training_seconds, self.trained_examples = 0.0, 0
         oort = OortState.initial(plan.cohort.oort) if self.utilities else None
@@ -189,7 +190,9 @@ class RoundEngine:
         seen = {c: Observation(recorder.take(c), network.durations[c]) for c in self.mailbox.replied}
         if self.concurrency is None:
             elapsed = network.seconds - before.traffic.network_seconds
-            seen |= {client: Observation(0.0, elapsed) for client in cohort if client not in seen}
+            missing = [client for client in cohort if client not in seen]
+            seen |= {client: Observation(0.0, elapsed) for client in missing}
+            recorder.forget(set(missing) - self.mailbox.busy_clients)
         return learn_from_round(
             self.plan.cohort.oort, before.oort, self.plan.federation.clients, before.rounds + 1, seen
         )
