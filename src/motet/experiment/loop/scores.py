@@ -11,7 +11,7 @@ from motet.core.script import ClientId
 from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
 from motet.experiment.loop.metrics_log import MetricsLog, Row, mean_metrics
 
-_ERRORS = (
+_ERROR_WORDS = (
     "loss",
     "perplexity",
     "ppl",
@@ -105,7 +105,7 @@ def is_lower_better(metric: str) -> bool:
     As in scikit-learn, `neg_mean_squared_error` is higher for a better model.
     """
     words = re.split(r"[^a-z0-9]+", metric.lower())
-    return words[-1] in _ERRORS and words[0] != "neg"
+    return words[-1] in _ERROR_WORDS and words[0] != "neg"
 
 
 def is_better(score: float, other: float, metric: str) -> bool:

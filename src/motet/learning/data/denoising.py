@@ -117,9 +117,8 @@ def infill_spans(texts: Ragged, mask: int, rng: np.random.Generator, mask_fracti
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     order = np.argsort(np.repeat(np.arange(len(texts)), lengths) + rng.random(offsets[-1]))
     is_span = np.zeros(offsets[-1], bool)
-    is_span[order[slice_positions(offsets[:-1], num_spans)]] = (
-        True  # random tokens of each text, as many as it has spans
-    )
+    # Random tokens of each text, as many as it has spans.
+    is_span[order[slice_positions(offsets[:-1], num_spans)]] = True
     widths = np.ones(offsets[-1], np.int64)
     widths[is_span] = spans
     starts = np.cumsum(widths) - widths  # all texts together keep their length, so these are positions in `values`
