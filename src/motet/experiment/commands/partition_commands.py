@@ -123,7 +123,7 @@ def read_division(data: str, path: Path | None, overrides: Sequence[str]) -> tup
         config = RunConfig.from_settings(data, merge_settings(changes, {"data": source.describe()["data"]}))
     else:
         raise ConfigError(
-            f"the division of '{data}' over clients is missing; add e.g. partition.type=natural partition.column=client, or "
+            f"the division of '{data}' over clients is missing; add e.g. partition.type=natural data.client=author, or "
             "partition.type=label partition.clients=20 partition.alpha=1."
         )
     if config.groups:
