@@ -30,6 +30,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.objectives.readouts import Logits, Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective
+from motet.learning.packed import packed_layers
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
@@ -120,6 +121,16 @@ def test_packed_clients_learn_what_each_learns_alone(name: str) -> None:
     (choice,) = executor.packing_choices.values()
     assert choice.mode == ("vmap" if name in NEEDS_VMAP else "packed_layers"), choice.rejections
     assert all(isinstance(result, FitResult) for result in results.values())
+    assert_trained_plainly(results, jobs)
+
+
+@pytest.mark.parametrize("name", ["GPT2 LMHeadModel", "Bert MaskedLM"])
+def test_a_tied_vocabulary_can_be_padded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_layers, "_VOCABULARY_WIDTH", VOCABULARY)
+    jobs = make_jobs(CASES[name])
+    module = jobs[0].model.module
+    assert module.get_input_embeddings().weight is module.get_output_embeddings().weight  # type: ignore[operator]
+    results, _ = run_packed(jobs)
     assert_trained_plainly(results, jobs)
 
 

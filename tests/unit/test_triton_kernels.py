@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from motet.learning.packed import fused_blocks, packed_layers
+from motet.learning.packed.grad_targets import GradTarget
 from motet.learning.packed.packed_layers import ClientAxis, PackedLayerNorm, PackedLinear
 
 SHAPES = [(1, 1, 8), (3, 37, 48), (2, 130, 384), (4, 64, 100)]  # clients, rows, width
@@ -162,6 +163,27 @@ def test_inference_tensors_can_be_cast() -> None:
     layer = packed_layer(ClientAxis(2, 3), PackedLinear, 8, 4)
     with torch.inference_mode(), torch.autocast(torch.get_default_device().type, torch.bfloat16):
         assert layer(torch.randn(6, 8)).shape == (6, 4)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_an_odd_vocabulary_is_padded_in_products(monkeypatch: pytest.MonkeyPatch, has_bias: bool) -> None:
+    monkeypatch.setattr(packed_layers, "_VOCABULARY_WIDTH", 16)
+    torch.manual_seed(0)
+    layer = packed_layer(ClientAxis(2, 5), PackedLinear, 8, 37)
+    if not has_bias:
+        layer.bias = None
+    inputs = [torch.randn(10, 8, requires_grad=True), *layer.parameters()]
+    target = layer.client_axis.grad_targets[id(layer.weight)] = GradTarget(torch.zeros_like(layer.weight))
+    y = layer(inputs[0])
+    assert y.stride(0) == 64
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    x, weight, *bias = exact
+    expected = torch.einsum("cri,coi->cro", x.view(2, 5, 8), weight) + (bias[0].unsqueeze(1) if bias else 0)
+    grad = torch.randn(10, 37)
+    expected_grads = torch.autograd.grad(expected.flatten(0, 1), exact, grad.double())
+    for a, e in zip([y, *torch.autograd.grad(y, inputs, grad)], [expected.flatten(0, 1), *expected_grads], strict=True):
+        torch.testing.assert_close(a, e.float(), atol=1e-5, rtol=1e-5)
+    assert not target.is_written, "the gradient of a padded weight is longer"
 
 
 def test_the_gelu_of_gpt2_is_one_operation_and_bert_keeps_its_own() -> None:
