@@ -179,8 +179,8 @@ def test_runs_are_reported_compared_and_replayed(folder: Path, uninterrupted: Pa
     [
         (["bench", "fednpl"], "Did you mean 'fednlp'"),
         (["bench", "fednlp", "--only", "nothing"], "no cell matches nothing"),
-        (["report", "nowhere"], "is not a run"),
-        (["compare", "nowhere", "nowhere"], "is not a run"),
+        (["report", "nowhere"], "'nowhere' does not exist"),
+        (["compare", "nowhere", "nowhere"], "'nowhere' does not exist"),
         (["replay", "one", "--round", "9", "--client", "client-1"], "--round is 9; expected 1 to 3"),
         (["replay", "one", "--round", "1", "--client", "zoe"], "'zoe' was not in round 1"),
         (["run", "toy-classification", "track=[tensorbord]", "--out", "t"], "Did you mean 'tensorboard'"),

@@ -84,7 +84,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
     [
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
         (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes"),
-        (["run", "quickstrat.yaml"], "check the path. Did you mean 'quickstart'?"),
+        (["run", "quickstrat.yaml"], "Did you mean 'quickstart'? Expected the .yaml file of a recipe"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
         (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),
         (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' matches nothing in this model"),
@@ -98,7 +98,10 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
             ["run", *TOY, "data.name=null", "data.path=mine.csv"],
             "mine.csv: no task fits its columns label, texts; classification needs text, label",
         ),
-        (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file or folder 'gone.csv'"),
+        (
+            ["run", *TOY, "data.name=null", "data.path=gone.csv"],
+            "data.path: 'gone.csv' does not exist: there is no 'gone.csv' in",
+        ),
         (["run", *TOY, "data.path=mine.csv"], "is not read from a path"),
         (["run", *TOY, "data.name=mine.csv"], "data.name is 'mine.csv', a file. For your own files, use data.path"),
         (["run", *TOY, "data.name=null", "data.path=holes.csv"], "column 'label' holds ''; expected a label"),

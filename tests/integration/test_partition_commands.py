@@ -97,7 +97,7 @@ def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, n
         (("make", "toy-classification", "solver.lr=1"), "'solver' has no effect on a partition"),
         (("make", "toy-classification", "--to", "x.csv"), "must end in .h5"),
         (("make", "toy-classification", "--layout", "json"), "--layout: there is no 'json'"),
-        (("show", "none.h5"), "there is no such file"),
+        (("show", "none.h5"), "'none.h5' does not exist"),
         (("figure", "distance", "toy-classification"), "Did you mean 'distances'?"),
     ],
 )

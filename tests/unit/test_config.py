@@ -152,7 +152,7 @@ def test_a_recipe_file_is_read_and_a_broken_one_explained(tmp_path: Path) -> Non
         path.write_text(text)
         with pytest.raises(ConfigError, match=expected):
             load_recipe(str(path))
-    with pytest.raises(ConfigError, match="there is no recipe file"):
+    with pytest.raises(ConfigError, match="does not exist: there is no"):
         load_recipe(str(tmp_path / "other.yaml"))
 
 

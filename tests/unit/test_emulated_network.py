@@ -144,5 +144,5 @@ def test_an_invalid_network_is_rejected() -> None:
         Network(up=(0.0,))
     with pytest.raises(ConfigError, match=r"network\.latency is \[-1\.0\]"):
         Network(latency=(-1.0,))
-    with pytest.raises(ConfigError, match=r"there is no file 'nowhere\.csv'"):
+    with pytest.raises(ConfigError, match=r"network\.traces: 'nowhere\.csv' does not exist"):
         Network(traces=("nowhere.csv",)).link_profile(0)

@@ -84,7 +84,7 @@ def test_file_that_is_not_a_partition_raises_an_error(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     for name, message in (
-        ("none.h5", "there is no such file"),
+        ("none.h5", "does not exist"),
         ("text.h5", "cannot be read"),
         ("other.h5", "is not a partition file of version 1"),
     ):

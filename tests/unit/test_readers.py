@@ -46,7 +46,7 @@ def test_empty_folder_raises_an_error_that_says_what_was_expected(name: str, tmp
 @all_readers
 def test_missing_folder_raises_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=rf"{name}: '.*nowhere' does not exist. Give the folder that holds the original files"
+        DataError, match=rf"{name}: '.*nowhere' does not exist: .*\. Give the folder that holds the original files"
     ):
         CORPUS_READERS[name](tmp_path / "nowhere")
 

@@ -81,7 +81,7 @@ def test_the_folder_has_the_status_and_how_the_run_ended(status: RunStatus, tmp_
     status.on_round_end(3, {}, "accuracy", Traffic())
     status.on_run_end()
     assert read_status(str(tmp_path))["state"] == "finished"
-    with pytest.raises(ConfigError, match=r"is not a run"):
+    with pytest.raises(ConfigError, match=r"elsewhere' does not exist"):
         describe_state(str(tmp_path / "elsewhere"))
 
 

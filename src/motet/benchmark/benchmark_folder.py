@@ -24,6 +24,7 @@ from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.missing_paths import describe_missing
 from motet.report.benchmark_progress import format_duration
 from motet.report.significance import MIN_SEEDS
 from motet.transport.private_files import write_atomically
@@ -183,8 +184,9 @@ def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_
     `request` replaces the stored request, and `suite_file` names another copy of the suite in the folder.
     """
     if not is_benchmark_folder(folder):
+        problem = f"'{folder}' is not a benchmark folder: it has no {REQUEST_FILE}."
         raise ConfigError(
-            f"'{folder}' is not a benchmark folder: it has no {REQUEST_FILE}. Start one with: motet bench SUITE"
+            f"{problem if folder.exists() else describe_missing(folder)} Start one with: motet bench SUITE"
         )
     if request is None:
         name = REQUEST_FILE if (folder / REQUEST_FILE).exists() else OLD_REQUEST_FILE

@@ -18,6 +18,7 @@ from motet.benchmark.overview import FIGURES, OVERVIEW
 from motet.benchmark.render import render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
+from motet.missing_paths import describe_missing
 from motet.transport.private_files import write_atomically
 
 _SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
@@ -26,7 +27,7 @@ _SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     """Fill in every table that the document has markers for. Return a message about what was filled in."""
     if not path.exists():
-        raise ConfigError(f"--into: the file '{path}' does not exist. Create it, with a marker for each table.")
+        raise ConfigError(f"--into: {describe_missing(path)} Create it, with a marker for each table.")
     document, suite = path.read_text("utf-8"), benchmark.suite.name
     filled = []
     for name in (*(table.name for table in tables), OVERVIEW):

@@ -22,6 +22,7 @@ from motet.benchmark.table_entry import TableEntry
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.missing_paths import describe_missing
 from motet.report.significance import MIN_SEEDS
 
 ADVICE_FILE = "advice.json"
@@ -164,7 +165,7 @@ def load_settings(source: Path | None) -> list[MeasuredSetting]:
         path = source / ADVICE_FILE if source.is_dir() else source
         if not path.exists():
             raise ConfigError(
-                f"--results: '{path}' does not exist; expected the folder of a finished motet bench, or its {ADVICE_FILE}."
+                f"--results: {describe_missing(path)} Expected the folder of a finished motet bench, or its {ADVICE_FILE}."
             )
         text = path.read_text("utf-8")
     try:

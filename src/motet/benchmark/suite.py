@@ -21,8 +21,9 @@ from motet.benchmark.table_metrics import PRIMARY_METRIC, parse_metric
 from motet.core.errors import ConfigError
 from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
-from motet.experiment.recipe.recipe_files import list_yaml_resources
+from motet.experiment.recipe.recipe_files import RECIPE_SUFFIXES, list_yaml_resources
 from motet.experiment.recipe.renamed_keys import print_rename_once
+from motet.missing_paths import describe_missing, is_path
 
 RecipeSettings = Mapping[str, Any]
 _RENAMED_COLUMN_KEYS = {"of": "clients"}
@@ -178,11 +179,12 @@ def load_suite(name: str) -> Suite:
 
 
 def read_suite_text(name: str) -> str:
+    if is_path(name) and not Path(name).exists():
+        raise ConfigError(
+            f"{describe_missing(name, list_suites())} Expected the .yaml file of a suite, or one of "
+            f"{', '.join(list_suites())}."
+        )
     if is_suite_file(name):
-        if not Path(name).exists():
-            raise ConfigError(
-                f"suite file '{name}' does not exist. Pass the path of a YAML file, or one of {', '.join(list_suites())}."
-            )
         return Path(name).read_text("utf-8")
     if name not in list_suites():
         raise ConfigError(
@@ -193,7 +195,7 @@ def read_suite_text(name: str) -> str:
 
 
 def is_suite_file(name: str) -> bool:
-    return Path(name).suffix in (".yaml", ".yml")
+    return Path(name).suffix in RECIPE_SUFFIXES
 
 
 def parse_suite(name: str, text: str) -> Suite:

@@ -49,6 +49,7 @@ TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Dat
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+_FILE_ADVICE = "Check permissions and disk space, or use another folder (--out)."
 _USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
@@ -75,7 +76,7 @@ def handle_errors(command: Command) -> Command:
             message = _explain_file_error(error)
             if message is None:
                 raise  # a bug: show the traceback
-            _print_error(f"motet: {message} Check permissions and disk space, or use another folder (--out).")
+            _print_error(f"motet: {message}")
             sys.exit(1)
 
     return wrapper  # type: ignore[return-value]
@@ -98,10 +99,14 @@ def _explain_file_error(error: Exception) -> str | None:
     """
     number, file = (error.errno, error.filename) if isinstance(error, OSError) else (None, None)
     if os.strerror(errno.ENOSPC) in str(error) or number in _FULL_DISK:
-        return f"{f'{file!r} cannot be written: ' if file else ''}{os.strerror(number or errno.ENOSPC)}."
+        return f"{f'{file!r} cannot be written: ' if file else ''}{os.strerror(number or errno.ENOSPC)}. {_FILE_ADVICE}"
     if not isinstance(error, OSError) or file is None or number not in _USER_ERRORS:
         return None
-    return f"'{file}' cannot be read or written: {error.strerror}."
+    if number == errno.ENOENT and not os.path.lexists(file):
+        from motet.missing_paths import describe_missing
+
+        return describe_missing(file)
+    return f"'{file}' cannot be read or written: {error.strerror}. {_FILE_ADVICE}"
 
 
 Recipe = Annotated[

@@ -43,10 +43,13 @@ def audit(
     """Verify the audit logs of this machine's clients, and print what servers asked and what left."""
     from motet.core.errors import ConfigError
     from motet.experiment.deploy.audit_log import AUDIT_FILE, format_entry, read_audit_log
+    from motet.missing_paths import describe_missing
 
     if context.invoked_subcommand is not None:
         return
     files = [state_dir] if state_dir.is_file() else sorted(state_dir.rglob(AUDIT_FILE))
+    if not state_dir.exists():
+        raise ConfigError(f"--state-dir: {describe_missing(state_dir)} Give the --state-dir of motet join.")
     if not files:
         raise ConfigError(f"there is no audit log in '{state_dir}'; give the --state-dir of motet join.")
     logs = {file: read_audit_log(file) for file in files}

@@ -15,6 +15,7 @@ from motet.benchmark.benchmark_folder import REQUEST_FILE, Benchmark, is_benchma
 from motet.core.errors import ConfigError, MotetError
 from motet.dashboard.run_watch import RunWatch
 from motet.experiment.commands.run_folder import is_served
+from motet.missing_paths import describe_missing
 from motet.report.run_status import read_status
 from motet.transport.folder_lock import LOCK_FILE
 
@@ -47,8 +48,8 @@ def _list_folders(folder: Path) -> list[Path]:
 def check_folder(root: Path) -> None:
     """Raise an error for a folder that has other things than runs. An empty one may get runs later, or just now."""
     if not root.is_dir():
-        problem = "is a file" if root.exists() else "does not exist"
-        raise ConfigError(f"'{root}' {problem}; expected a folder with runs, such as runs.")
+        problem = f"'{root}' is a file." if root.exists() else describe_missing(root)
+        raise ConfigError(f"{problem} Expected a folder with runs, such as runs.")
     other_files = (path for pattern in ("*", "*/*") for path in root.glob(pattern) if path.is_file())
     if any(path.name != LOCK_FILE for path in other_files) and not any(True for _ in find_folders(root)):
         raise ConfigError(

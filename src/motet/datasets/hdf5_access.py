@@ -11,6 +11,7 @@ import h5py
 from h5py import h5d, h5l, h5o
 
 from motet.core.errors import DataError, MotetError, first_line
+from motet.missing_paths import describe_missing
 
 _INTERNAL_LINKS = (h5l.TYPE_HARD, h5l.TYPE_SOFT)
 _READ_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
@@ -26,8 +27,8 @@ def open_hdf5(path: Path, hint: str) -> Iterator[h5py.File]:
     except MotetError:
         raise
     except _READ_ERRORS as error:
-        reason = "there is no such file" if not path.exists() else first_line(error)
-        raise DataError(f"'{path}' cannot be read as HDF5 ({reason}). {hint}") from None
+        problem = f"'{path}' cannot be read as HDF5 ({first_line(error)})." if path.exists() else describe_missing(path)
+        raise DataError(f"{problem} {hint}") from None
 
 
 def probe_hdf5(path: Path, probe: Callable[[h5py.File], bool]) -> bool:

@@ -12,6 +12,7 @@ from motet.core.errors import ConfigError
 from motet.core.plugins import Registry
 from motet.core.rng import Seed
 from motet.core.suggestions import did_you_mean
+from motet.datasets.compression import ARCHIVE_SUFFIXES, strip_compression_suffix
 from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.data_file import ReadOptions
@@ -35,6 +36,7 @@ from motet.datasets.toy_corpora import (
     toy_seq2seq,
     toy_tagging,
 )
+from motet.missing_paths import describe_missing, is_hub_name, is_path
 
 # Corpora that need no files: generated, or part of a package.
 BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
@@ -152,23 +154,32 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
 def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
     if name in CORPUS_READERS:
         return _read_original_files(name, config)
-    is_known = name in DATASET_REGISTRY
-    if not is_known and (hint := did_you_mean(name, DATASET_REGISTRY)) and "/" not in name and ":" not in name:
-        raise ConfigError(f"data.name: there is no corpus '{name}'.{hint} See: motet list datasets")
-    if Path(name).suffix.lower() in LOCAL_SUFFIXES and not is_known:
-        if not Path(name).exists():
-            raise ConfigError(
-                f"there is no corpus and no file '{name}'; check the path. A recipe names your own files with data.path=…"
-            )
-        raise ConfigError(f"data.name is '{name}', a file. For your own files, use data.path=… instead.")
+    require_corpus(name)
     if config.path is not None:
         raise ConfigError(
             f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own "
             "file, set data.name=null."
         )
-    if is_known:
+    if name in DATASET_REGISTRY:
         return _load_registered(name)
     return load_from_hub(name, replace(config.read_options, task=task), config.test_share)
+
+
+def require_corpus(name: str) -> None:
+    """Raise an error if a name is a path, or if it is close to the name of a corpus. Other names may be on the hub."""
+    if name in DATASET_REGISTRY:
+        return
+    if Path(name).is_file():
+        raise ConfigError(f"data.name is '{name}', a file. For your own files, use data.path=… instead.")
+    is_data_file = strip_compression_suffix(Path(name)).suffix.lower() in (*LOCAL_SUFFIXES, *ARCHIVE_SUFFIXES)
+    is_hub_dataset = is_hub_name(name.partition(":")[0]) or Path(name).is_dir()
+    if is_data_file or (is_path(name) and not is_hub_dataset):
+        raise ConfigError(
+            f"{describe_missing(name, DATASET_REGISTRY)} Expected your own file or folder, a corpus from: motet list "
+            "datasets, or a dataset of the hub."
+        )
+    if (hint := did_you_mean(name, DATASET_REGISTRY)) and "/" not in name and ":" not in name:
+        raise ConfigError(f"data.name: there is no corpus '{name}'.{hint} See: motet list datasets")
 
 
 def _load_registered(name: str) -> Corpus:

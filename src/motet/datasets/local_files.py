@@ -20,6 +20,7 @@ from motet.datasets.read_log import ReadLog
 from motet.datasets.saved_datasets import is_saved_dataset, plan_saved_dataset
 from motet.datasets.splits import split_rows
 from motet.datasets.task_inference import infer_task
+from motet.missing_paths import describe_missing
 
 
 def load_local_corpus(path: Path, test: Path | None, options: ReadOptions, test_share: float) -> Corpus:
@@ -27,9 +28,7 @@ def load_local_corpus(path: Path, test: Path | None, options: ReadOptions, test_
     for file in (path, test):
         if file is not None and not file.exists():
             key = "data.path" if file is path else "data.test"
-            raise DataError(
-                f"{key}: there is no file or folder '{file}'. Motet reads {SUPPORTED_FORMATS}, and folders of them."
-            )
+            raise DataError(f"{key}: {describe_missing(file)} Motet reads {SUPPORTED_FORMATS}, and folders of them.")
     if path.suffix.lower() in HDF5_SUFFIXES:
         return _read_hdf5(path)
     with _open_path(path) as train_path, _open_path(test) as test_path:

@@ -14,6 +14,7 @@ from motet.datasets.compression import DECOMPRESSORS
 from motet.datasets.json_parsing import parse_json
 from motet.datasets.read_log import ReadLog
 from motet.datasets.text_files import read_blocks, read_lines, read_text
+from motet.missing_paths import describe_missing
 
 MAX_DEPTH = 3  # an archive unpacked into its own folder, with one subfolder per split
 MISSING_COLUMNS = "rows with missing columns"
@@ -25,8 +26,8 @@ csv.field_size_limit(2**31 - 1)  # news articles are longer than the default lim
 def check_folder(corpus: str, folder: Path) -> Path:
     """Return `folder`, or raise if it is not a folder."""
     if not folder.is_dir():
-        problem = "is a file" if folder.exists() else "does not exist"
-        raise DataError(f"{corpus}: '{folder}' {problem}. Give the folder that holds the original files.")
+        problem = f"'{folder}' is a file." if folder.exists() else describe_missing(folder)
+        raise DataError(f"{corpus}: {problem} Give the folder that holds the original files.")
     return folder
 
 

@@ -20,6 +20,7 @@ from motet.core.suggestions import did_you_mean
 from motet.learning.data.chat_format import find_end_token
 from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.model import Model
+from motet.missing_paths import describe_missing, is_hub_name, is_path
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
@@ -227,6 +228,11 @@ def find_model(name: str) -> str:
         raise ConfigError(
             f"model.name: '{name}' holds adapters; expected a whole model. To train on from them, merge them first: "
             "motet export RUN --to merged --merged, then model.name=merged."
+        )
+    if is_path(name) and not Path(name).exists() and not is_hub_name(name):
+        raise ConfigError(
+            f"model.name: {describe_missing(name)} Expected a directory with a model, a hub name, or one of "
+            f"{', '.join(MODELS)}."
         )
     if matches := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75):
         raise ConfigError(

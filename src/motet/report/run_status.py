@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError
+from motet.missing_paths import describe_missing
 from motet.report.progress import RunCallback, format_megabytes
 from motet.transport.folder_lock import find_lock_owner
 from motet.transport.private_files import write_atomically
@@ -123,9 +124,10 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
     if not path.exists():
         if find_lock_owner(path.parent) is not None:
             return {"state": "starting: the data and the model are being read"}
+        problem = f"'{source}' is not a run: it has no status.json."
         raise ConfigError(
-            f"'{source}' is not a run: it has no status.json. Pass the folder of a run, such as runs/quickstart-1, or the "
-            "URL of the status page of a server."
+            f"{problem if path.parent.exists() else describe_missing(source)} Pass the folder of a run, such as "
+            "runs/quickstart-1, or the URL of the status page of a server."
         )
     status: dict[str, Any] = json.loads(path.read_text("utf-8"))
     is_over = status.get("state") in ("finished", "stopped")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from motet.core.errors import ConfigError
+from motet.missing_paths import describe_missing
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ def read_trace(path: Path) -> tuple[Bandwidth, Bandwidth]:
     """Read the rates down and up from a CSV file."""
     if not path.exists():
         raise ConfigError(
-            f"network.traces: there is no file '{path}'; expected a CSV file with columns seconds, down, up."
+            f"network.traces: {describe_missing(path)} Expected a CSV file with columns seconds, down, up."
         )
     try:
         with path.open(newline="", encoding="utf-8") as file:

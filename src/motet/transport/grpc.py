@@ -16,6 +16,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.install_hint import install_command
+from motet.missing_paths import describe_read_error
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, OutgoingMessage
 from motet.transport.message_limits import JOIN_ANSWER
@@ -52,7 +53,7 @@ def _read_pem(path: Path | None) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read ({error.strerror}); expected a PEM file.") from None
+        raise ConfigError(f"{describe_read_error(path, error)} Expected a PEM file.") from None
 
 
 # ---- Server

@@ -13,6 +13,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.model_export import is_adapter_folder
 from motet.learning.data.chat_format import ChatFormat, Turn, has_chat_template
+from motet.missing_paths import describe_missing
 from motet.models.adapters import load_adapter
 from motet.models.load_model import find_model, load_causal_model, load_tokenizer
 
@@ -69,6 +70,8 @@ def open_chat(
     folder: Path, *, base: str | None = None, device: str = "auto", max_new_tokens: int = 256, system: str = ""
 ) -> ChatSession:
     """Load the model of a run, or an exported one. `base` replaces the pretrained model of its adapters."""
+    if not folder.exists():
+        raise ConfigError(f"{describe_missing(folder)} Expected a finished run or an exported model.")
     path = folder / "model" if (folder / "config.yaml").exists() else folder
     if not is_adapter_folder(path) and not (path / "config.json").exists():
         raise ConfigError(

@@ -10,10 +10,16 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
+from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus, require_corpus
 from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.config_parsing import instantiate, look_up
-from motet.experiment.recipe.recipe_files import build_recipe, list_recipes, merge_settings, parse_overrides
+from motet.experiment.recipe.recipe_files import (
+    RECIPE_SUFFIXES,
+    build_recipe,
+    list_recipes,
+    merge_settings,
+    parse_overrides,
+)
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.partitions import Partition
 from motet.partitions.fednlp_partition_file import (
@@ -115,13 +121,14 @@ def open_partition(path: Path, name: str | None, source: CorpusSource | None) ->
 def read_division(data: str, path: Path | None, overrides: Sequence[str]) -> tuple[Partition, Corpus]:
     """Divide a corpus as a run would. `data` is a recipe, or a corpus whose partition the overrides name."""
     changes = parse_overrides(overrides)
-    is_recipe_file = Path(data).suffix in (".yaml", ".yml")
-    if is_recipe_file or (data in list_recipes() and path is None):
+    if Path(data).suffix in RECIPE_SUFFIXES or (data in list_recipes() and path is None):
         config = build_recipe(data, changes)
     elif "partition" in changes:
         source = CorpusSource(data, path, changes, seed=0)
         config = RunConfig.from_settings(data, merge_settings(changes, {"data": source.describe()["data"]}))
     else:
+        if not Path(data).exists():
+            require_corpus(data)
         raise ConfigError(
             f"the division of '{data}' over clients is missing; add e.g. partition.type=natural data.client=author, or "
             "partition.type=label partition.clients=20 partition.alpha=1."

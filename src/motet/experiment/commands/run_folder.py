@@ -15,6 +15,7 @@ from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import find_start_folder
+from motet.missing_paths import describe_missing
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 
@@ -115,10 +116,8 @@ def load_config(folder: Path) -> RunConfig:
     """Load the configuration of a run."""
     path = folder / "config.yaml"
     if not path.exists():
-        raise ConfigError(
-            f"'{folder}' is not a run: it has no config.yaml. "
-            "Runs are in runs/<recipe>-<number>, or in the folder that was given as --out."
-        )
+        problem = f"'{folder}' is not a run: it has no config.yaml." if folder.exists() else describe_missing(folder)
+        raise ConfigError(f"{problem} Runs are in runs/<recipe>-<number>, or in the folder that was given as --out.")
     check_format(folder)
     try:
         settings = yaml.safe_load(path.read_text("utf-8"))

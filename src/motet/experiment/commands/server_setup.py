@@ -22,6 +22,7 @@ from motet.experiment.deploy.certificates import create_certificates
 from motet.experiment.deploy.invitation import Invitation, check_names
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import RunConfig
+from motet.missing_paths import describe_missing
 from motet.transport.private_files import create_private_folder
 
 Log = Callable[[str], None]
@@ -94,7 +95,7 @@ def create_server(setup: ServerSetup, log: Log) -> None:
             "Repeat --silo NAME."
         )
     if not setup.data.exists():
-        raise ConfigError(f"--data: '{setup.data}' does not exist; expected texts with all labels.")
+        raise ConfigError(f"--data: {describe_missing(setup.data)} Expected texts with all labels.")
     settings = _build_settings(setup)
     config = build_recipe(settings, {"data": {"path": str(setup.data)}})
     if config.secure.type not in PROTOCOLS:

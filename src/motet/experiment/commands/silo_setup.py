@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import load_corpus
 from motet.experiment.commands.run_folder import require_empty
@@ -66,8 +65,6 @@ def create_silo(setup: SiloSetup, log: Log) -> None:
     """Write the folder of a silo, one step after another. Everything is checked before the first file is written."""
     folder, invitation = setup.folder, setup.invitation
     require_empty(folder)
-    if not setup.data.exists():
-        raise ConfigError(f"--data: '{setup.data}' does not exist; expected the texts of this silo.")
     corpus = load_corpus(parse_client_data(setup.data, setup.settings), Seed(0))
     policy = strict_policy([invitation.model], setup.max_epsilon)
     create_private_folder(folder)

@@ -9,6 +9,7 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
+from motet.missing_paths import describe_read_error
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.private_files import write_atomically
 
@@ -41,7 +42,7 @@ def load_allowed(path: str) -> dict[ClientId, str]:
         allowed = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(
-            f"transport.allow: '{path}' cannot be read ({error}); create it with: motet allow {path} NAME…"
+            f"transport.allow: {describe_read_error(path, error)} Create it with: motet allow {path} NAME…"
         ) from None
     if not isinstance(allowed, dict) or not all(
         isinstance(value, str) and len(value) == TOKEN_HASH_LENGTH for value in allowed.values()

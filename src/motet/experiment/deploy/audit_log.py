@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
+from motet.missing_paths import describe_read_error
 
 AUDIT_FILE = "audit.jsonl"
 FIRST_HASH = "0" * 64
@@ -98,7 +99,7 @@ def _read_lines(path: Path) -> Iterator[bytes]:
             yield from file
     except OSError as error:
         raise ConfigError(
-            f"the audit log {path} cannot be read ({error.strerror}); a client writes it in its --state-dir."
+            f"audit log: {describe_read_error(path, error)} A client writes it in its --state-dir."
         ) from None
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import yaml
 
-from motet.core.errors import ConfigError, first_line
+from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.missing_paths import describe_read_error
 from motet.transport.addresses import check_peer_address
 from motet.transport.admission import is_valid_name
 from motet.transport.private_files import open_private_file
@@ -66,8 +67,7 @@ class Invitation:
             fields = yaml.safe_load(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(
-                f"the invitation '{path}' cannot be read ({first_line(error)}); expected the file that the operator of the "
-                "server sent."
+                f"invitation: {describe_read_error(path, error)} Expected the file that the operator of the server sent."
             ) from None
         if not isinstance(fields, dict):
             raise ConfigError(f"'{path}' is not an invitation; expected the file that the operator of the server sent.")

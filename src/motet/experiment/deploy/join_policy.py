@@ -19,6 +19,7 @@ from motet.core.script import Reveal
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
+from motet.missing_paths import describe_read_error
 from motet.models.model_config import ModelConfig
 from motet.models.model_hash import base_model_name, hash_model
 
@@ -67,7 +68,7 @@ class JoinPolicy:
             settings = yaml.safe_load(path.read_text("utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(
-                f"--policy: '{path}' cannot be read ({error}); create it with: motet policy init {path}"
+                f"--policy: {describe_read_error(path, error)} Create it with: motet policy init {path}"
             ) from None
         return instantiate(JoinPolicy, settings or {}, "policy")
 

@@ -40,6 +40,7 @@ from motet.experiment.recipe.run_config import Precision, RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator, ModelDelivery
 from motet.learning.executors.serial_executor import MAX_CACHE_BYTES, PrefixCache
+from motet.missing_paths import describe_missing
 from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
@@ -218,6 +219,8 @@ def _resolve_config(options: JoinOptions, acceptance: JoinAccepted) -> tuple[Run
 
 def parse_client_data(path: Path, overrides: Iterable[str]) -> DataConfig:
     """Return the data of a client. Its overrides may set only `data`; all other settings are the server's."""
+    if not path.exists():  # known before the server is reached
+        raise ConfigError(f"--data: {describe_missing(path)} Expected the texts of this client.")
     settings = parse_overrides(overrides)
     if others := [name for name in settings if name != "data"]:
         raise ConfigError(

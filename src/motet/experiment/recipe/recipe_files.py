@@ -10,11 +10,13 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.core.suggestions import did_you_mean, name_choices
+from motet.core.suggestions import name_choices
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.experiment.recipe.start_folder import locate_files
+from motet.missing_paths import describe_missing, is_path
 
+RECIPE_SUFFIXES = (".yaml", ".yml")
 # Solver options that a baseline with another algorithm takes over: the amount of training stays comparable.
 SHARED_SOLVER_KEYS = ("batch", "epochs", "steps")
 
@@ -111,15 +113,13 @@ def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 def _read_recipe(name: str) -> tuple[str, str]:
     """Return the label and the text of a recipe."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.exists():
-            raise ConfigError(
-                f"there is no recipe file '{name}'; check the path.{_suggest_recipe(path)} "
-                "The shipped recipes: motet list recipes"
-            )
+    path, known = Path(name), list_recipes()
+    if is_path(name) and not path.exists():
+        raise ConfigError(
+            f"{describe_missing(name, known)} Expected the .yaml file of a recipe, or a name from: motet list recipes"
+        )
+    if path.suffix in RECIPE_SUFFIXES:
         return path.stem, path.read_text("utf-8")
-    known = list_recipes()
     if name not in known and path.exists():
         raise ConfigError(
             f"'{name}' is not a recipe, which is a .yaml file. If it is your data, this proposes a recipe: "
@@ -128,12 +128,6 @@ def _read_recipe(name: str) -> tuple[str, str]:
     if name not in known:
         raise ConfigError(f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}")
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
-
-
-def _suggest_recipe(path: Path) -> str:
-    """Suggest a file of the same folder, or a shipped recipe."""
-    files = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    return did_you_mean(str(path), files) or did_you_mean(path.stem, list_recipes())
 
 
 def _parse_recipe(text: str, label: str) -> dict[str, Any]:
