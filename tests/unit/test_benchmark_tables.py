@@ -147,7 +147,8 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     results = json.loads((finished.folder / "results.json").read_text())
     assert results["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0] * 3)
     assert results["runs"] == {"all": 30, "done": 29}
-    assert render_markdown(tables[0]).count("\n| ") == 8
+    assert render_markdown(tables[0]).count("\n| ") == 9
+    assert "| *centralized* | 16.0 [" in markdown and "all pairs of a bound and a method" in markdown
     assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
 
 
@@ -351,6 +352,17 @@ def test_a_quick_run_says_that_its_numbers_are_toy_numbers(tmp_path: Path) -> No
     assert results["title"].startswith("Toy numbers of a quick test")
     assert all(table["title"].startswith("Toy numbers of a quick test") for table in results["tables"].values())
     assert not any(table["claims"] for table in results["tables"].values())
+
+
+def test_a_quick_run_notes_its_own_settings_and_not_those_of_the_full_suite(tmp_path: Path) -> None:
+    suite = parse_suite("two", SUITE.replace("title: Methods", "title: Methods\n    note: 100 clients, 30 rounds."))
+
+    def note(quick: bool) -> str:
+        (table,) = Benchmark(tmp_path, BenchmarkRequest("two", quick=quick, only=("methods",)), suite).tables()
+        return table.note
+
+    assert note(quick=False) == "100 clients, 30 rounds."
+    assert note(quick=True) == "Settings that the quick run changes: rounds=1."
 
 
 def test_a_quick_run_leaves_out_published_numbers(tmp_path: Path) -> None:

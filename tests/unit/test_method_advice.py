@@ -54,12 +54,31 @@ def test_advice_names_the_best_method_of_the_nearest_setting_and_those_that_are_
     assert "Best or not significantly worse in all 2 near settings with 5 seeds: Ditto; FedRep." in both
 
 
+def test_advice_says_whether_training_without_federation_is_as_good_as_the_best_method() -> None:
+    setting = make_setting(FEATURES)
+    better = MethodNumbers((90.0,) * 5, difference=(10.0, 8.0, 12.0), p_value=0.0004)
+    level = MethodNumbers((80.5,) * 5, difference=(0.5, -1.0, 2.0), p_value=0.7)
+    worse = MethodNumbers((60.0,) * 5, difference=(-20.0, -22.0, -18.0), p_value=0.0004)
+    few = MethodNumbers((90.0,) * 5)
+
+    def advise(bound: MethodNumbers) -> str:
+        return describe_advice(FEATURES, [replace(setting, bounds={"isolated": bound})])
+
+    assert "| *isolated* | 90.0 | 10.0 [8.0, 12.0], p < 0.001 | – | – |" in advise(better)
+    assert "**isolated is better than the best federated method**, by 10.0 [8.0, 12.0], p < 0.001" in advise(better)
+    assert "isolated has a higher mean than all federated methods, and is not significantly different" in advise(level)
+    assert "isolated is worse than the best federated method, by 20.0 [18.0, 22.0], p < 0.001" in advise(worse)
+    assert "**isolated has a higher mean than all federated methods**; this was not tested" in advise(few)
+    assert "isolated" not in describe_advice(FEATURES, [setting])
+
+
 def test_shipped_results_call_a_method_the_best_only_with_five_seeds() -> None:
     settings = load_settings(None)
     assert settings
     for setting in settings:
         assert setting.software, "the version that made the results"
         assert (setting.best is not None) == (setting.seeds >= 5)
+        assert all(bound.difference for bound in setting.bounds.values()) and "isolated" in setting.bounds
 
 
 def test_advice_says_when_nothing_near_was_measured_or_too_few_seeds() -> None:
@@ -95,6 +114,9 @@ def test_the_command_reads_a_corpus_a_partition_and_the_results_of_a_benchmark(m
     assert "The nearest is methods, α=1." in result.output and "Best mean: FedOpt (6 seeds" in result.output
     (first, *_) = load_settings(measured.folder)
     assert first.methods["FedOpt"].scores == pytest.approx((80.0, 78.0) * 3)
+    difference, low, _ = first.bounds["centralized"].difference or (0.0, 0.0, 0.0)
+    assert difference == pytest.approx(16) and low > 0, "95 against 79 on average"
+    assert "centralized is better than the best federated method" in result.output
     assert find_neighbors(first.features, [first])[0].distance == 0
     for data in ("movie-reviews", __file__):
         missing = CliRunner().invoke(app, ["advise", data, "--results", str(measured.folder)])
@@ -148,6 +170,6 @@ def test_broken_results_are_explained(content: str, tmp_path: Path) -> None:
 def test_a_setting_survives_its_file(tmp_path: Path) -> None:
     from motet.benchmark.measured_settings import settings_to_dict
 
-    setting = make_setting(FEATURES)
+    setting = replace(make_setting(FEATURES), bounds={"isolated": MethodNumbers((60.0,) * 5)})
     (tmp_path / ADVICE_FILE).write_text(json.dumps(settings_to_dict([setting])))
     assert load_settings(tmp_path) == [setting]

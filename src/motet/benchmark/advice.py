@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.benchmark.measured_settings import MeasuredSetting, SettingFeatures, best_in_all, feature_distances
+from motet.benchmark.measured_settings import (
+    MeasuredSetting,
+    MethodNumbers,
+    SettingFeatures,
+    best_in_all,
+    feature_distances,
+)
 from motet.benchmark.table_entry import format_p_value
-from motet.report.significance import MIN_SEEDS
+from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 FEATURE_NAMES = {
     "clients": "clients",
@@ -111,15 +117,42 @@ def _describe_setting(setting: MeasuredSetting) -> str:
         f"| {setting.name} | {setting.score} | minus the best | worst tenth | MB |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    ranked = sorted(setting.methods.items(), key=lambda item: -item[1].mean)
-    for name, numbers in ranked:
-        difference = "–"
-        if numbers.difference is not None and numbers.p_value is not None:
-            middle, low, high = numbers.difference
-            difference = f"{middle:.1f} [{low:.1f}, {high:.1f}], {format_p_value(numbers.p_value)}"
+    rows = {**setting.methods, **{f"*{name}*": numbers for name, numbers in setting.bounds.items()}}
+    for name, numbers in sorted(rows.items(), key=lambda item: -item[1].mean):
+        difference = _describe_difference_to_best(numbers) or "–"
         worst, megabytes = (f"{v:,.1f}" if v is not None else "–" for v in (numbers.worst, numbers.megabytes))
         lines.append(f"| {name} | {numbers.mean:.1f} | {difference} | {worst} | {megabytes} |")
-    return "\n".join(lines) + "\n\n" + _describe_certainty(setting)
+    return "\n\n".join(["\n".join(lines), _describe_certainty(setting), *_describe_bounds(setting)])
+
+
+def _describe_difference_to_best(numbers: MethodNumbers, sign: int = 1) -> str:
+    """Return the difference with its interval and p-value; empty if it was not tested. `sign` -1 turns it around."""
+    if numbers.difference is None or numbers.p_value is None:
+        return ""
+    middle, *ends = (sign * number for number in numbers.difference)
+    return f"{middle:.1f} [{min(ends):.1f}, {max(ends):.1f}], {format_p_value(numbers.p_value)}"
+
+
+def _describe_bounds(setting: MeasuredSetting) -> list[str]:
+    """Say whether training without federation is as good as the best method: then the federation was of no use."""
+    if not setting.bounds:
+        return []
+    sentences = [s for name, numbers in setting.bounds.items() if (s := _describe_bound(setting, name, numbers))]
+    note = "Rows in italics are not federated: isolated clients train alone, and centralized training has all texts."
+    return [" ".join([*sentences, note])]
+
+
+def _describe_bound(setting: MeasuredSetting, name: str, numbers: MethodNumbers) -> str:
+    is_highest = numbers.mean > max(method.mean for method in setting.methods.values())
+    difference = _describe_difference_to_best(numbers)
+    if not difference or setting.best is None:
+        return f"**{name} has a higher mean than all federated methods**; this was not tested." if is_highest else ""
+    if (numbers.p_value or 0.0) >= SIGNIFICANCE_LEVEL:
+        higher = "has a higher mean than all federated methods, and " if is_highest else ""
+        return f"**{name} {higher}is not significantly different from the best federated method** ({difference})."
+    if is_highest:
+        return f"**{name} is better than the best federated method**, by {difference}."
+    return f"{name} is worse than the best federated method, by {_describe_difference_to_best(numbers, -1)}."
 
 
 def _describe_certainty(setting: MeasuredSetting) -> str:

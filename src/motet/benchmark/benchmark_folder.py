@@ -22,6 +22,7 @@ from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
+from motet.experiment.commands.report_data import flatten_settings
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.missing_paths import describe_missing
@@ -135,11 +136,14 @@ class Benchmark:
     def tables(self) -> list[ResultTable]:
         """Build the result tables.
 
-        A quick run uses toy corpora, so it leaves out the published numbers and the claims, and its titles say so.
+        A quick run uses toy corpora, so it leaves out the published numbers and the claims, and its titles say so. Notes
+        describe the full suite; in their place are the settings that the quick run changes.
         """
         suite = self.suite
         if self.request.quick:
-            toy: dict[str, Any] = {"published": {}, "claims": []}
+            changes = ", ".join(f"{path}={value}" for path, value in flatten_settings(suite.quick.set).items())
+            note = f"Settings that the quick run changes: {changes}." if changes else ""
+            toy: dict[str, Any] = {"published": {}, "claims": [], "note": note}
             titles = {name: f"{QUICK_TITLE}, in place of {t.get('title', name)}" for name, t in suite.tables.items()}
             tables = {name: {**table, **toy, "title": titles[name]} for name, table in suite.tables.items()}
             suite = replace(suite, tables=tables)

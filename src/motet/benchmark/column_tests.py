@@ -3,11 +3,14 @@
 The best method is chosen by looking at all of them, so that every pair of methods is a comparison: Holm's correction
 counts them all. Eight equal methods with five seeds then differ in 5 % of the columns. If only the comparisons with the
 best were counted, it would be 13 %.
+
+Bounds, such as isolated clients, are not ranked. Each is compared with the best method, too. That method was also chosen by
+looking, so that all pairs of a bound and a method are counted, apart from the pairs of methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -36,7 +39,7 @@ def rank_column(
     sign = -1 if metric is not None and metric.lower_is_better else 1
     best = max(means, key=lambda m: sign * means[m])
     is_traffic = metric is not None and metric.is_traffic  # counted, not estimated
-    comparisons = {} if is_traffic else compare_entries(ranked, metric, store)
+    comparisons = {} if is_traffic else compare_entries(ranked, combinations(ranked, 2), metric, store)
     may_rank = is_traffic or any(c.is_about_methods for c in comparisons.values())
     adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
     for method, mean in means.items():
@@ -49,6 +52,30 @@ def rank_column(
             flipped = flip(comparisons[pair])
             entry = replace(entry, comparison=flipped, p_value=adjusted[pair], compared_with=best)
         entries[method][column] = entry
+    if not is_traffic:
+        _compare_bounds(entries, ranked, best, column, metric, store)
+
+
+def _compare_bounds(
+    entries: Entries,
+    ranked: Mapping[str, TableEntry],
+    best: str,
+    column: str,
+    metric: TableMetric | None,
+    store: RunStore,
+) -> None:
+    """Compare the bounds of a column with the best method."""
+    comparisons: dict[tuple[str, str], Comparison] = {}
+    for bound in entries:
+        if (entry := entries[bound][column]).is_bound:
+            pairs = [(bound, method) for method in ranked]
+            comparisons |= compare_entries({**ranked, bound: entry}, pairs, metric, store)
+    adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
+    for (bound, method), comparison in comparisons.items():
+        if method == best:
+            p_value = adjusted[bound, method]
+            entry = replace(entries[bound][column], comparison=comparison, p_value=p_value, compared_with=best)
+            entries[bound][column] = entry
 
 
 def flip(comparison: Comparison) -> Comparison:
@@ -59,20 +86,23 @@ def flip(comparison: Comparison) -> Comparison:
 
 
 def compare_entries(
-    entries: Mapping[str, TableEntry], metric: TableMetric | None, store: RunStore
+    entries: Mapping[str, TableEntry],
+    pairs: Iterable[tuple[str, str]],
+    metric: TableMetric | None,
+    store: RunStore,
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare every pair of entries. Empty if they do not have the same seeds, or too few seeds and no examples."""
+    """Compare pairs of entries. Empty if they do not have the same seeds, or too few seeds and no examples."""
     if len({len(entry.values) for entry in entries.values()}) != 1 or any(e.is_partial for e in entries.values()):
         return {}
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if metric is not None and (statistic := metric.client_statistic):
         scores = {name: _client_scores(entry, metric, store) for name, entry in entries.items()}
         shared = all(_shared_units(entry, store).clients for entry in entries.values())
-        for a, b in combinations(entries, 2):
+        for a, b in pairs:
             comparisons[a, b] = compare_clients(scores[a], scores[b], statistic, shared)
     else:
         column = ColumnScores.load(entries, metric, store)
-        for a, b in combinations(entries, 2):
+        for a, b in pairs:
             comparisons[a, b] = compare_methods(column.runs[a], column.runs[b], column.shared)
     return {pair: comparison for pair, comparison in comparisons.items() if comparison is not None}
 

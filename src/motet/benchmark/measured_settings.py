@@ -59,7 +59,7 @@ class SettingFeatures:
 
 @dataclass(frozen=True)
 class MethodNumbers:
-    """The numbers of a method in a setting: its score by seed, and how it compares with the best method."""
+    """The numbers of a row in a setting: its score by seed, and how it compares with the best method."""
 
     scores: tuple[float, ...]
     is_best: bool = False
@@ -76,13 +76,17 @@ class MethodNumbers:
 
 @dataclass(frozen=True)
 class MeasuredSetting:
-    """A column of a table: what was measured, and the numbers of every method."""
+    """A column of a table: what was measured, and the numbers of every method.
+
+    `bounds` are rows without federation, such as isolated clients. They are not ranked, but compared with the best method.
+    """
 
     name: str
     features: SettingFeatures
     score: str
     methods: Mapping[str, MethodNumbers]
     software: str = ""
+    bounds: Mapping[str, MethodNumbers] = field(default_factory=dict)
 
     @property
     def column(self) -> str:
@@ -120,9 +124,15 @@ def collect_settings(
             score = next((metric for metric in headings if metric.is_score), None)
             if features is None or score is None:
                 continue
-            methods = {row: numbers for row in table.rows if (numbers := _read_numbers(table, row, headings, score))}
+            methods, bounds = (_read_rows(table, rows, headings, score) for rows in (table.rows, table.bounds))
             if methods:
-                yield MeasuredSetting(f"{table.name}, {column}", features, score.shows, methods, table.software)
+                yield MeasuredSetting(f"{table.name}, {column}", features, score.shows, methods, table.software, bounds)
+
+
+def _read_rows(
+    table: ResultTable, rows: Sequence[str], headings: Mapping[TableMetric, str], score: TableMetric
+) -> dict[str, MethodNumbers]:
+    return {row: numbers for row in rows if (numbers := _read_numbers(table, row, headings, score))}
 
 
 def _read_numbers(
@@ -178,11 +188,14 @@ def load_settings(source: Path | None) -> list[MeasuredSetting]:
 
 
 def _parse_setting(entry: Mapping[str, Any]) -> MeasuredSetting:
-    methods = {name: instantiate(MethodNumbers, numbers, name) for name, numbers in entry["methods"].items()}
+    methods, bounds = (
+        {name: instantiate(MethodNumbers, numbers, name) for name, numbers in rows.items()}
+        for rows in (entry["methods"], entry.get("bounds", {}))
+    )
     features = instantiate(SettingFeatures, entry["features"], "features")
-    if not methods or not all(numbers.scores for numbers in methods.values()):
+    if not methods or not all(numbers.scores for numbers in (*methods.values(), *bounds.values())):
         raise ConfigError("a setting without numbers")
-    return MeasuredSetting(entry["name"], features, entry["score"], methods, entry.get("software", ""))
+    return MeasuredSetting(entry["name"], features, entry["score"], methods, entry.get("software", ""), bounds)
 
 
 COUNT_FACTOR = 2.0  # two counts are near each other if the larger is at most twice the smaller

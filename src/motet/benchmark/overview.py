@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from scipy import stats
 
 from motet.benchmark.measured_settings import MeasuredSetting, best_in_all
 from motet.report.figure_files import new_figure, save_figure
+from motet.report.point_labels import LabeledPoint, draw_labels
 from motet.report.significance import MIN_SEEDS
 
 OVERVIEW = "overview"  # the name of the marker in a Markdown document
 FIGURES = {
     "ranks": "Mean rank of each method by kind of skew, with 95 % intervals over seeds (1 is the best)",
-    "cost": "Mean score of each method against the megabytes of a run",
+    "cost": "Mean score of each method against the megabytes of a run; lines: training without federation",
     "fairness": "Score of the worst tenth of the clients against the mean score",
 }
 
@@ -133,21 +135,33 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
 
 def _draw_points(settings: Sequence[MeasuredSetting], name: str, x_label: str, path: Path) -> None:
     count = len(settings)
-    columns = min(4, count)
-    figure, panels = new_figure(columns, -(-count // columns), width=3.6, height=3.2)
+    columns = min(2, count)
+    figure, panels = new_figure(columns, -(-count // columns), width=4.6, height=3.4)
     for axes, setting in zip(panels, settings, strict=False):
-        for i, (method, numbers) in enumerate(setting.methods.items()):
-            point = _point(numbers, name)
-            if point is not None:
-                marker = "os^Dv"[i // 10 % 5]  # matplotlib has ten colors
-                axes.plot(*point, marker, color=f"C{i % 10}", markersize=5, label=method)
         axes.set_title(setting.name, fontsize=8)
         axes.set_xlabel(x_label if name == "cost" else setting.score, fontsize=8)
         axes.set_ylabel(setting.score if name == "cost" else "worst tenth", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
+        _draw_setting(axes, setting, name)
     for axes in panels[count:]:
         axes.axis("off")
-    handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside right center", fontsize=7, frameon=False)
     save_figure(figure, path)
+
+
+def _draw_setting(axes: Any, setting: MeasuredSetting, name: str) -> None:
+    """Draw the points of one panel with their names. Bounds are hollow; they have no traffic to compare."""
+    points = []
+    rows = setting.methods if name == "cost" else {**setting.methods, **setting.bounds}
+    for i, (row, numbers) in enumerate(rows.items()):
+        if (point := _point(numbers, name)) is not None:
+            is_bound = row in setting.bounds
+            color = "0.35" if is_bound else f"C{i % 10}"
+            points.append(LabeledPoint(*point, row, color))
+            face = "none" if is_bound else color
+            axes.plot(*point, "o", markersize=5, markerfacecolor=face, markeredgecolor=color)
+    if name == "cost":
+        for (bound, numbers), style in zip(setting.bounds.items(), cycle(("--", ":")), strict=False):
+            axes.axhline(numbers.mean, linestyle=style, color="0.35", linewidth=1)
+            points.append(LabeledPoint(axes.get_xlim()[1], numbers.mean, bound, "0.35"))
+    draw_labels(axes, points)

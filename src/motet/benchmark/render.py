@@ -42,7 +42,11 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
             "claims: 95 % interval of one difference, p of the verdict with Holm's correction for all claims of a table"
         )
     if any(table.bounds for table in tables):
-        parts.append("*italic*: bounds, not ranked")
+        tested = any(e.is_bound and e.comparison for e in entries)
+        correction = (
+            "; their differences have Holm's correction for all pairs of a bound and a method" if tested else ""
+        )
+        parts.append(f"*italic*: bounds, not ranked{correction}")
     return "; ".join(parts) + "."
 
 
@@ -50,9 +54,8 @@ def render_markdown(table: ResultTable) -> str:
     headings = [_escape_markdown(c) + (" °" if table.is_without_examples(c) else "") for c in table.columns]
     lines = [f"| method | {' | '.join(headings)} |", "| --- |" + " ---: |" * len(table.columns)]
     for row in (*table.rows, *table.bounds):
-        name = f"*{row}*" if row in table.bounds else row
         cells = " | ".join(_markdown_cell(table.entries[row][c]) for c in table.columns)
-        lines.append(f"| {_escape_markdown(name)} | {cells} |")
+        lines.append(f"| {_row_name(table, row)} | {cells} |")
     parts = [f"### {table.title}", "\n".join(lines)]
     parts += [text for text in (_render_differences(table), table.note, _metrics_sentence(table)) if text]
     if claims := claim_lines(table):
@@ -62,9 +65,15 @@ def render_markdown(table: ResultTable) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _row_name(table: ResultTable, row: str) -> str:
+    name = _escape_markdown(row)
+    return f"*{name}*" if row in table.bounds else name
+
+
 def _render_differences(table: ResultTable) -> str:
-    """Render the difference of every method to the best of the column, with its interval."""
-    texts = {row: [describe_difference(table.entries[row][c]) for c in table.columns] for row in table.rows}
+    """Render the difference of every method and bound to the best method of the column, with its interval."""
+    rows = (*table.rows, *table.bounds)
+    texts = {_row_name(table, row): [describe_difference(table.entries[row][c]) for c in table.columns] for row in rows}
     columns = [i for i in range(len(table.columns)) if any(cells[i] for cells in texts.values())]
     if not columns:
         return ""
@@ -72,7 +81,7 @@ def _render_differences(table: ResultTable) -> str:
     lines = [f"| minus the best | {headings} |", "| --- |" + " ---: |" * len(columns)]
     for row, cells in texts.items():
         if any(cells[i] for i in columns):
-            lines.append(f"| {_escape_markdown(row)} | {' | '.join(cells[i] or '–' for i in columns)} |")
+            lines.append(f"| {row} | {' | '.join(cells[i] or '–' for i in columns)} |")
     comparisons = [e.comparison for row in table.rows for e in table.entries[row].values() if e.comparison]
     models = (
         ""

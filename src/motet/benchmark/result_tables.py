@@ -84,6 +84,8 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
     bounds = tuple(row for row in rows if row in suite.bounds_for(spec))
     methods = tuple(row for row in rows if row not in bounds)
     entries = {row: _row_entries(spec, row, columns, cells, store) for row in rows}
+    for bound in bounds:
+        entries[bound] = {heading: replace(entry, is_bound=True) for heading, entry in entries[bound].items()}
     headings = tuple(entries[rows[0]])
     metrics = {heading: metric for heading, metric in heading_metrics(spec).items() if heading in headings}
     for heading in headings:

@@ -24,6 +24,7 @@ from motet.benchmark.tuning import (
     nest_settings,
 )
 from motet.core.errors import ConfigError
+from motet.experiment.commands.report_data import flatten_settings
 
 FIRST_SEARCH_SEED = 1  # the seeds of tables start at 42
 
@@ -122,7 +123,7 @@ def choose_settings(searches: Sequence[RowSearch], store: RunStore) -> dict[str,
     chosen: dict[str, list[TunedRow]] = {}
     for search in searches:
         at = search.column if search.columns != (search.column,) else ""
-        changes = ", ".join(f"{path}={value}" for path, value in _flatten(search.spec.set))
+        changes = ", ".join(f"{path}={value}" for path, value in flatten_settings(search.spec.set).items())
         row = TunedRow(search.choose(store), search.columns, search.spec.seeds, at, changes)
         chosen.setdefault(search.table, []).append(row)
     return chosen
@@ -136,14 +137,6 @@ def tuned_settings(chosen: Mapping[str, Sequence[TunedRow]]) -> dict[CellPath, d
         for row in rows
         for column in row.columns
     }
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def describe_search(rows: Sequence[TunedRow]) -> str:

@@ -12,8 +12,8 @@ from motet.report.significance import SIGNIFICANCE_LEVEL, Comparison
 class TableEntry:
     """A number of a table, with one value per seed.
 
-    `comparison` is the difference to the row `compared_with`, the best of the column. `p_value` is its p-value, adjusted
-    for all comparisons of the column. `interval` belongs to a number that has no standard formula, such as the worst
+    `comparison` is the difference to the row `compared_with`, the best method of the column. `p_value` is its p-value,
+    adjusted for all comparisons of the column. `interval` belongs to a number that has no standard formula, such as the worst
     tenth of the clients.
     """
 
@@ -27,6 +27,7 @@ class TableEntry:
     interval: tuple[float, float] | None = None
     missing_reason: str = ""  # why some seeds have no value
     expected: int = 0  # number of seeds
+    is_bound: bool = False  # not ranked, so neither the best nor tied
     is_outdated: bool = False  # some runs are from another version of Motet than most of the table
 
     @property
@@ -46,7 +47,9 @@ class TableEntry:
     def is_tied(self) -> bool:
         """Whether the method is not the best, but not significantly worse either. False if that is not known."""
         is_about_methods = self.comparison is not None and self.comparison.is_about_methods
-        return not self.is_best and is_about_methods and (self.p_value or 0.0) >= SIGNIFICANCE_LEVEL
+        return (
+            not self.is_best and not self.is_bound and is_about_methods and (self.p_value or 0.0) >= SIGNIFICANCE_LEVEL
+        )
 
 
 def format_number(value: float, like: float | None = None) -> str:
