@@ -81,8 +81,8 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
 PARENTS = {
     "Protocol", "Exception", "NamedTuple", "dict",
-    # what torch, Python's servers and loggers, and amqtt extend by
-    "Module", "Function", "BaseHTTPRequestHandler", "Formatter", "TopicAccessControlListPlugin",
+    # what torch, Triton, Python's servers and loggers, and amqtt extend by
+    "Module", "Function", "BaseHTTPRequestHandler", "Formatter", "TopicAccessControlListPlugin", "FileCacheManager",
 }  # fmt: skip
 CONTRACTS = {
     "Program",

@@ -126,6 +126,7 @@ def _run_phase(
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
         jobs = min(jobs, len(pending))
         split_resources(device, jobs)
+        _announce_kernels(device, jobs)
         workers.start(jobs)
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
@@ -135,6 +136,15 @@ def _run_phase(
         split_resources(device, estimate.jobs)
         workers.start(estimate.jobs)
         run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
+
+
+def _announce_kernels(device: str, jobs: int) -> None:
+    """Say that jobs wait for each other, if they do: the estimate of the time is printed after the first steps."""
+    from motet.experiment.build.cache_folder import measure_cache
+    from motet.experiment.build.executor_builder import resolve_device
+
+    if jobs > 1 and resolve_device(device).type == "cuda" and not measure_cache()["kernels"].entries:
+        typer.echo(f"Compiling GPU kernels once for all {jobs} jobs. This takes about half a minute, and only once.")
 
 
 def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: PhaseOptions) -> None:

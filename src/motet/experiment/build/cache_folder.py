@@ -91,7 +91,11 @@ def file_checksum(path: Path) -> str:
 
 
 def keep_kernels() -> None:
-    """Let Triton and PyTorch's compiler keep their kernels in the cache, unless the user chose other folders."""
+    """Let Triton and PyTorch's compiler keep their kernels in the cache, unless the user chose other folders.
+
+    Processes that need the same kernel wait for the one that compiles it.
+    """
+    os.environ.setdefault("TRITON_CACHE_MANAGER", "motet.experiment.build.kernel_cache:SharedKernelCache")
     folder = open_cache("kernels")
     if folder is not None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
