@@ -148,6 +148,6 @@ def test_bfloat16_on_a_processor_without_it_is_named(
     warning = bfloat16_warning("bfloat16", CPU)
     assert warning == "" if flags else "use precision=float32" in warning
     assert bfloat16_warning("auto", CPU) == bfloat16_warning("float32", CPU) == ""
-    supported = f"multiplies in bfloat16, too ({flags})" if flags else "does not multiply in bfloat16"
-    assert describe_precision("auto", CPU) == f"float32; this CPU {supported}"
-    assert describe_precision("bfloat16", CPU).startswith("bfloat16; ")
+    instructions = f"instructions for bfloat16 ({flags})" if flags else "no instructions for bfloat16"
+    assert describe_precision("auto", CPU) == f"float32; this CPU {'also has' if flags else 'has'} {instructions}"
+    assert describe_precision("bfloat16", CPU) == f"bfloat16; this CPU has {instructions}"

@@ -66,13 +66,14 @@ def bfloat16_warning(precision: Precision, device: torch.device) -> str:
 
 def describe_precision(precision: Precision, device: torch.device) -> str:
     """Say in which precision matrix products run, and what a CPU could do."""
-    name = "bfloat16" if uses_bfloat16(precision, device) else "float32"
+    is_bfloat16 = uses_bfloat16(precision, device)
+    name = "bfloat16" if is_bfloat16 else "float32"
     if device.type != "cpu":
         return name
     flags = ", ".join(find_bf16_flags())
-    return f"{name}; this CPU " + (
-        f"multiplies in bfloat16, too ({flags})" if flags else "does not multiply in bfloat16"
-    )
+    if not flags:
+        return f"{name}; this CPU has no instructions for bfloat16"
+    return f"{name}; this CPU {'has' if is_bfloat16 else 'also has'} instructions for bfloat16 ({flags})"
 
 
 def resolve_device(name: str) -> torch.device:
