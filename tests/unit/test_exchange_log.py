@@ -14,33 +14,37 @@ from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.loop.exchange_log import ExchangeLog
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
+from motet.transport.wait_policy import WaitPolicy
 
 
 class EchoTransport:
-    """Replies to each request with numbers that depend on its ID."""
+    """Replies to each request with numbers that depend on its ID. The client b fails."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
+        self.unanswered: list[Request] = []
 
     def send(self, request: Request) -> None:
         self.requests.append(request)
+        self.unanswered.append(request)
 
     def receive(self, timeout: float) -> Reply | None:
-        request = self.requests[-1]
+        request = self.unanswered.pop()
         params = Params.from_tensors({"w": torch.full((3,), request.id / 3)})
-        return Reply(request.id, request.client, Weighted(params, 1.0))
+        error = "no memory" if request.client == "b" else None
+        return Reply(request.id, request.client, Weighted(params, 1.0), error=error)
 
     def close(self) -> None: ...
 
 
 def start_server(folder: Path) -> tuple[ExchangeLog, EchoTransport, Mailbox]:
     transport = EchoTransport()
-    mailbox = Mailbox(transport)
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, on_error="drop"))
     return ExchangeLog(folder, mailbox), transport, mailbox
 
 
-def make_exchange(step: int) -> Exchange:
-    return Exchange(f"p.step{step}", {"a": None}, "sum", RunningSum)
+def make_exchange(step: int, clients: str = "a") -> Exchange:
+    return Exchange(f"p.step{step}", dict.fromkeys(clients), "sum", RunningSum)
 
 
 def test_finished_exchanges_are_not_repeated(tmp_path: Path) -> None:
@@ -75,3 +79,13 @@ def test_an_exchange_with_a_damaged_result_is_repeated(damage: bytes, tmp_path: 
     restarted, transport, _ = start_server(tmp_path)
     restarted.run_exchange(make_exchange(1))
     assert len(transport.requests) == 1
+
+
+def test_the_failures_of_finished_exchanges_are_kept(tmp_path: Path) -> None:
+    log, _, mailbox = start_server(tmp_path)
+    restarted, _, other_mailbox = start_server(tmp_path)
+    for server in (log, restarted):
+        for step in (1, 2):
+            server.run_exchange(make_exchange(step, "ab"))
+    assert [(failure.client, failure.reason) for failure in mailbox.failures] == [("b", "no memory")] * 2
+    assert other_mailbox.failures == mailbox.failures

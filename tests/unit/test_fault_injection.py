@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from tests.runs import make_plan, run_rounds
+from tests.runs import make_plan, run_rounds, start_run
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
@@ -15,6 +17,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.transport.fault_injection import Faults, FaultyTransport
 from motet.transport.in_process import InProcessTransport
+from motet.transport.mailbox import ClientFailure
 from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
@@ -80,3 +83,47 @@ def test_a_timed_transport_knows_which_clients_have_not_replied() -> None:
     pending = timed.pending_seconds()
     assert list(pending) == ["a"]
     assert pending["a"] >= 0
+
+
+class FailingClient:
+    """A transport on which one client answers every request with an error."""
+
+    def __init__(self, transport: InProcessTransport, client: str) -> None:
+        self.transport, self.client = transport, client
+        self.replies: list[Reply] = []
+
+    def send(self, request: Request) -> None:
+        if request.client == self.client:
+            self.replies.append(Reply(request.id, request.client, error=f"{request.address} failed"))
+        else:
+            self.transport.send(request)
+
+    def receive(self, timeout: float) -> Reply | None:
+        return self.replies.pop() if self.replies else self.transport.receive(timeout)
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def test_a_resumed_run_names_the_failures_before_the_interruption(federation: Federation, tmp_path: Path) -> None:
+    def start(folder: Path) -> FederatedRun:
+        return start_run(
+            federation,
+            fedavg(SOLVER),
+            rounds=3,
+            folder=folder,
+            connect=lambda runtime: FailingClient(InProcessTransport(runtime), federation.clients[0]),
+            wait_policy=WaitPolicy(quorum=0.25, on_error="drop"),
+        )
+
+    whole = start(tmp_path / "whole")
+    whole.run_rounds()
+    interrupted = start(tmp_path / "interrupted")
+    interrupted.run_rounds(until=2)
+    interrupted.engine.mailbox.failures.append(ClientFailure(2, "north", "in the round that is repeated"))
+    interrupted.save()
+    resumed = start(tmp_path / "interrupted")
+    assert resumed.resume() and resumed.rounds == 2
+    resumed.run_rounds()
+    assert resumed.finish().failures == whole.finish().failures
+    assert {failure.round for failure in resumed.engine.mailbox.failures} >= {0, 1, 2}

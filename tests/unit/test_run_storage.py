@@ -76,7 +76,7 @@ def test_a_checkpoint_is_due_when_saving_is_worth_its_time(
 def test_resuming_drops_metrics_that_are_newer_than_the_checkpoint(tmp_path: Path) -> None:
     storage = make_storage(tmp_path)
     storage.metrics.add(1, "server", "global", {"accuracy": 0.5}, Traffic())
-    storage.mark_metrics_complete()
+    storage.mark_complete([])
     storage.metrics.add(2, "server", "global", {"accuracy": 0.6}, Traffic())
     storage.save(make_progress(1))
     resumed = make_storage(tmp_path)

@@ -45,6 +45,7 @@ class Checkpoint:
     digest: str
     best: RunProgress | None = None  # after the best round on the development set, if that model is kept
     origin: dict[str, str] = field(default_factory=dict)  # digests of the data, clients, model and seed
+    failures: tuple[tuple[int, ClientId, str], ...] = ()  # round, client and reason
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from motet.core.errors import RunError, WireError
 from motet.core.script import Exchange, Script, Transaction
-from motet.transport.mailbox import Mailbox
+from motet.transport.mailbox import ClientFailure, Mailbox
 from motet.transport.private_files import create_private_folder, write_pieces_atomically
 from motet.transport.traffic import Traffic
 from motet.wire import iter_serialized
@@ -17,6 +17,14 @@ from motet.wire.value_files import load_value
 
 MAX_ATTEMPTS = 5  # of a transaction whose clients were restarted
 RunSteps = Callable[[Script[Any]], Any]
+
+
+class LoggedExchange(NamedTuple):
+    """The result of an exchange or of a transaction, the traffic after it, and the clients that failed in it."""
+
+    result: Any
+    traffic: Traffic
+    failures: list[ClientFailure]
 
 
 class ExchangeLog:
@@ -38,23 +46,26 @@ class ExchangeLog:
         """Return the logged result of an exchange, or run it."""
         path, logged = self._begin_entry(exchange.address)
         if logged is not None:
-            return logged[0]
+            return logged.result
+        failures_before = len(self.mailbox.failures)
         result = self.mailbox.run_exchange(exchange)
-        traffic = replace(self.mailbox.traffic)
-        self._write_pending = lambda: self._write(path, (exchange.address, result, traffic))
+        entry = LoggedExchange(result, replace(self.mailbox.traffic), self.mailbox.failures[failures_before:])
+        self._write_pending = lambda: self._write(path, exchange.address, entry)
         return result
 
     def run_transaction(self, transaction: Transaction, run_steps: RunSteps) -> Any:
         """Return the logged result of a transaction, or run it."""
         path, logged = self._begin_entry(transaction.address)
         if logged is not None:
-            return logged[0]
+            return logged.result
+        failures_before = len(self.mailbox.failures)
         result = run_with_restarts(transaction, self.mailbox, run_steps)
-        self._write(path, (transaction.address, result, self.mailbox.traffic))
+        entry = LoggedExchange(result, self.mailbox.traffic, self.mailbox.failures[failures_before:])
+        self._write(path, transaction.address, entry)
         return result
 
-    def _begin_entry(self, address: str) -> tuple[Path, tuple[Any, Traffic] | None]:
-        """Return the file of the next entry, and what it holds. Count the traffic of a logged entry."""
+    def _begin_entry(self, address: str) -> tuple[Path, LoggedExchange | None]:
+        """Return the file of the next entry, and what it holds. Count the traffic and failures of a logged entry."""
         self._write_pending()
         self._write_pending = lambda: None
         if self.mailbox.round != self.round:
@@ -64,12 +75,13 @@ class ExchangeLog:
         path = self.folder / f"{self.round}-{self.number}"
         logged = _read(path, address)
         if logged is not None:
-            self.mailbox.continue_from(logged[1])
+            self.mailbox.continue_from(logged.traffic)
+            self.mailbox.failures += logged.failures
         return path, logged
 
-    def _write(self, path: Path, entry: Any) -> None:
+    def _write(self, path: Path, address: str, entry: LoggedExchange) -> None:
         create_private_folder(self.folder)
-        write_pieces_atomically(path, iter_serialized(entry))
+        write_pieces_atomically(path, iter_serialized((address, *entry)))
 
     def _delete_other_rounds(self) -> None:
         """Delete earlier rounds, which are in the checkpoint, and later ones, which the run was reset to before."""
@@ -97,12 +109,13 @@ def run_with_restarts(transaction: Transaction, mailbox: Mailbox, run_steps: Run
         attempts += 1
 
 
-def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:
-    """Read a result and the traffic after it; None if the file is missing, damaged or of another method."""
+def _read(path: Path, address: str) -> LoggedExchange | None:
+    """Read an entry; None if the file is missing, damaged, or of another method or version."""
     if not path.exists():
         return None
     try:
-        logged_address, result, traffic = load_value(path)
-    except WireError:
+        logged_address, result, traffic, failures = load_value(path)
+        entry = LoggedExchange(result, traffic, [ClientFailure(*failure) for failure in failures])
+    except (WireError, TypeError, ValueError):
         return None
-    return (result, traffic) if logged_address == address and isinstance(traffic, Traffic) else None
+    return entry if logged_address == address and isinstance(traffic, Traffic) else None

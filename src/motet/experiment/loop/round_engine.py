@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import Network
 from motet.transport.emulated_transport import EmulatedTransport
 from motet.transport.in_process import InProcessTransport
-from motet.transport.mailbox import Mailbox
+from motet.transport.mailbox import ClientFailure, Mailbox
 from motet.transport.requests import Transport
 from motet.transport.traffic import Traffic
 
@@ -212,9 +212,10 @@ class RoundEngine:
         finally:
             self.progress = latest
 
-    def restore(self, progress: RunProgress) -> None:
-        """Continue after the progress of a checkpoint."""
+    def restore(self, progress: RunProgress, failures: Iterable[ClientFailure] = ()) -> None:
+        """Continue after the progress of a checkpoint. `failures` are those of clients before it."""
         self.progress = progress
+        self.mailbox.failures[:] = failures
         self.mailbox.continue_from(progress.traffic)
         self.mailbox.mark_checkpointed(progress.traffic.requests)
         if self.network:

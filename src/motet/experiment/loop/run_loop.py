@@ -109,7 +109,7 @@ class FederatedRun:
         """Go to the last checkpoint to read it; return False if there is none."""
         checkpoint = self.storage.restore()
         if checkpoint is not None:
-            self.engine.restore(checkpoint.progress)
+            self.engine.restore(checkpoint.progress, self.storage.failures)
         return checkpoint is not None
 
     def resume(self) -> bool:
@@ -117,7 +117,7 @@ class FederatedRun:
         checkpoint = self.storage.resume()
         if checkpoint is None:
             return False
-        self.engine.restore(checkpoint.progress)
+        self.engine.restore(checkpoint.progress, self.storage.failures)
         if self.is_finished and self.storage.metrics.has_scores(self.rounds, "global"):
             with self.engine.at(self.kept_progress):
                 self._evaluate_split("global")  # only the summary is missing, and it needs per-example scores
@@ -141,7 +141,7 @@ class FederatedRun:
                 break
             self.callback.on_round_begin(self.rounds + 1, self.plan.cohort_size)
             self.engine.run_round()
-            self.storage.mark_metrics_complete()
+            self.storage.mark_complete(self.engine.mailbox.failures)
             self._evaluate_round()
             if self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due:
                 self.save()
@@ -224,7 +224,7 @@ class FederatedRun:
             self._log("server", "privacy", {"epsilon": scores["epsilon"]})
         primary_metric = self.plan.federation.task.primary_metric
         self.callback.on_round_end(self.rounds, scores, primary_metric, self.engine.progress.traffic)
-        self.storage.mark_metrics_complete()
+        self.storage.mark_complete(self.engine.mailbox.failures)
 
     def _evaluate_dev_set(self) -> dict[str, float]:
         """Evaluate and log the development set, and return the scores. Keep the model if it is the best so far."""

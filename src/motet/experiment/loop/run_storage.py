@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.memory_budget import CLIENT_STATE_FRACTION, free_memory
 from motet.report.profiler import span
 from motet.transport.client_state import ClientStates
+from motet.transport.mailbox import ClientFailure
 
 MAX_SAVING_SHARE = 1 / 20  # of the time of a run
 
@@ -49,6 +50,7 @@ class RunStorage:
         self.metrics = MetricsLog(folder)
         self.best: RunProgress | None = None  # after the best round on the development set, if that model is kept
         self._complete_bytes = 0  # of metrics.jsonl
+        self.failures: tuple[ClientFailure, ...] = ()  # of clients, up to the last complete round
         self._last_save, self._save_seconds = time.monotonic(), 0.0
 
     def offload_for(self, clients: int) -> ParamOffload:
@@ -72,9 +74,9 @@ class RunStorage:
         interval = self.config.seconds and max(self.config.seconds, self._save_seconds / MAX_SAVING_SHARE)
         return time.monotonic() - self._last_save > interval
 
-    def mark_metrics_complete(self) -> None:
-        """Make the metrics so far part of the next checkpoint."""
-        self._complete_bytes = self.metrics.size()
+    def mark_complete(self, failures: Iterable[ClientFailure]) -> None:
+        """Make the metrics and the clients' failures so far part of the next checkpoint."""
+        self._complete_bytes, self.failures = self.metrics.size(), tuple(failures)
 
     def save(self, progress: RunProgress) -> None:
         """Write a checkpoint; without a folder, do nothing."""
@@ -93,6 +95,7 @@ class RunStorage:
             digest=self.digest,
             best=self.best,
             origin=self.origin,
+            failures=self.failures,
         )
         save_checkpoint(folder, checkpoint)
         self.client_states.delete_unused_files()  # only now: until then, the previous checkpoint needs its files
@@ -105,6 +108,7 @@ class RunStorage:
         if checkpoint is not None:
             self.client_states.restore(checkpoint.client_states)
             self.best = checkpoint.best
+            self.failures = tuple(ClientFailure(*failure) for failure in checkpoint.failures)
         return checkpoint
 
     def resume(self) -> Checkpoint | None:
