@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from benchmarks.repeats import kernels_disabled
 from tests.families import CASES, PAD, VOCABULARY, Case, random_features, split_examples
 from torch import Tensor, nn
 
@@ -34,6 +35,7 @@ from motet.learning.packed import packed_layers
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
+from motet.learning.training.fit import Training
 from motet.models.model_config import ModelConfig
 
 CPU = torch.device("cpu")
@@ -422,9 +424,41 @@ def test_a_device_too_small_for_one_client_is_an_error_that_names_the_options(
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_a_closed_executor_frees_its_models_at_once() -> None:
     _, executor = run_packed(make_jobs(BERT))
-    (model,) = map(weakref.ref, executor.models.values())
+    (model,) = executor.models.values()
+    objects = [weakref.ref(model), weakref.ref(model.buffers.params.storage), weakref.ref(model.buffers.grads.storage)]
+    del model
     executor.close()
-    assert model() is None
+    assert not any(reference() is not None for reference in objects)
+
+
+def grad_accumulators(model: PackedModel) -> Iterator[Any]:
+    """Yield the autograd node that adds to each leaf's gradient. If no graph holds one, it is a new node."""
+    with torch.enable_grad():
+        views: list[Any] = [leaf.view_as(leaf) for leaf in model.leaves.values()]
+    for view in views:
+        yield view.grad_fn.next_functions[0][0]
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_no_autograd_graph_outlives_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node remembers its stream, and a step that is captured on another stream would fail."""
+    forward, run_step, steps = PackedModel.__call__, Training.run_step, []
+
+    def mark_nodes(model: PackedModel, batch: Batch) -> Any:
+        output = forward(model, batch)
+        for node in grad_accumulators(model):
+            node.metadata["is_marked"] = True
+        return output
+
+    def check_nodes(training: Training, *args: Any) -> None:
+        run_step(training, *args)
+        steps.append(sum("is_marked" in node.metadata for node in grad_accumulators(training.model)))
+
+    monkeypatch.setattr(PackedModel, "__call__", mark_nodes)
+    monkeypatch.setattr(Training, "run_step", check_nodes)
+    with kernels_disabled():
+        run_packed(make_jobs(BERT, Solver(lr=1e-3, batch=4, weight_decay=0.1)))
+    assert steps == [0] * 4
 
 
 # ---- CUDA graphs -----------------------------------------------------------------------------------------------------
