@@ -97,10 +97,10 @@ CONTRACTS = {
 # Attributes that a foreign object may lack, so that they are read by getattr or hasattr. Motet's own objects declare theirs.
 FOREIGN_ATTRIBUTES = {
     # models, their configurations and outputs
-    "apply_rotary_pos_emb", "base_layer", "base_model_prefix", "cls", "config", "decoder_start_token_id", "eps",
-    "get_input_embeddings", "hidden_dropout_prob", "hidden_size", "is_causal", "is_encoder_decoder", "lm_head", "lora_A",
-    "max_position_embeddings", "merge", "model_type", "offset", "pad_token_id", "pooler_output",
-    "relative_attention_bias", "represent", "save_pretrained", "variance_epsilon", "weight",
+    "_shift_right", "apply_rotary_pos_emb", "base_layer", "base_model_prefix", "cls", "config", "decoder_start_token_id",
+    "eps", "get_input_embeddings", "hidden_dropout_prob", "hidden_size", "is_causal", "is_encoder_decoder", "layerdrop",
+    "lm_head", "lora_A", "max_position_embeddings", "merge", "model_type", "offset", "pad_token_id", "pooler_output",
+    "relative_attention_bias", "represent", "save_pretrained", "use_cache", "variance_epsilon", "weight",
     # tokenizers and datasets
     "added_tokens_decoder", "backend_tokenizer", "chat_template", "is_fast", "names",
     # Python, numpy, psutil, paho and Flower

@@ -523,6 +523,15 @@ def test_a_finished_client_that_stays_reads_a_text_that_fits_the_batch() -> None
         assert relative_difference(results[i].params.flat, expected, model.initial_params.flat) < 1e-4
 
 
+@pytest.mark.parametrize("layerdrop", [0.0, 0.5])
+def test_steps_that_drop_layers_are_not_captured(layerdrop: float) -> None:
+    case = CASES["Bart SequenceClassification"]
+    jobs = make_jobs(case, sizes=(8, 8))
+    jobs[0].model.module.get_submodule("model.decoder").layerdrop = layerdrop  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
+    assert bool(graph_keys(executor, jobs)) == (layerdrop == 0)
+
+
 def test_graphs_of_moved_buffers_are_dropped() -> None:
     """More clients need longer vectors, so that the old ones are replaced."""
     model, features = BERT.model(), random_features(BERT, 24)

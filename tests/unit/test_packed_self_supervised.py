@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from tests.host_sync import reject_host_sync_in_steps
 from tests.self_supervised import CLIENT_SIZES, JOB_KINDS, client_examples, contrastive, multitask_federation
 from tests.sizes import SMALL
 from tests.unit.test_packed import RecordKeys, graph_keys, relative_difference, run_packed
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from motet.core.errors import RunError
 from motet.experiment.build.federation import Federation
@@ -29,7 +29,6 @@ from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job
-from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSchedule
 from motet.models.encoder_decoder import init_encoder_decoder
 from motet.models.multitask import MultiTaskModel
@@ -129,36 +128,10 @@ def test_a_finished_client_that_stays_keeps_its_optimizer_state(federation: Fede
     assert [results[i].optimizer_state.steps for i in range(len(jobs))] == list(CLIENT_SIZES) * 5
 
 
-class RejectHostSync(TorchDispatchMode):
-    """Rejects operations that wait for the host or that make shapes depend on values: they cannot be captured."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        rejected = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "is_nonzero", "equal.default")
-        assert not any(operation in name for operation in rejected), name
-        if "index.Tensor" in name or "index_put" in name:
-            assert not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]), name
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("kind", JOB_KINDS)
-def test_no_step_waits_for_the_host(kind: str, federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    original_losses, original_batch, calls = Training._weighted_losses, DeviceSchedule.batch, []
-
-    def checked(method: Any) -> Any:
-        def call(*args: Any) -> Any:
-            with RejectHostSync():
-                calls.append(method.__name__)
-                result = method(*args)
-                if method is original_losses:
-                    result[0].sum().backward(retain_graph=True)
-                return result
-
-        return call
-
-    monkeypatch.setattr(Training, "_weighted_losses", checked(original_losses))
-    monkeypatch.setattr(DeviceSchedule, "batch", checked(original_batch))
-    results, _ = run_packed(keep_state(JOB_KINDS[kind](federation, SGD, 0)))
+def test_no_step_waits_for_the_host(kind: str, federation: Federation) -> None:
+    with reject_host_sync_in_steps() as calls:
+        results, _ = run_packed(keep_state(JOB_KINDS[kind](federation, SGD, 0)))
     assert all(isinstance(result, FitResult) for result in results.values())
     assert {"_weighted_losses", "batch"} <= set(calls)
 

@@ -20,6 +20,7 @@ from motet.learning.modules.frozen_prefix import FrozenPrefix, cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.end_tokens import check_end_tokens
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, choose_probe_rows
 from motet.learning.training.fit import fit
@@ -100,7 +101,7 @@ class PackedExecutor(Executor):
             jobs = jobs[: _balanced_width(len(jobs), self.widths.get(first.key, 1))]
             dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
             model = self._model(first, dataset, packed=len(jobs) > 1)
-            graphs = self.graphs if model.packing_mode != "vmap" else None
+            graphs = self.graphs if model.can_be_captured else None
             results = fit(jobs, model, dataset, graphs, self.use_bf16)
         self.examples_processed += sum(r.examples_processed for r in results if isinstance(r, FitResult))
         return results
@@ -128,6 +129,7 @@ class PackedExecutor(Executor):
         model, features = job.model, job.examples.features
         key = (model.key, features.key, job.needs_full_model)
         if key not in self.datasets:
+            check_end_tokens(model.module, features)
             prefix = self._prefix(model, features)
             dataset = DeviceDataset(features, self.device, None if job.needs_full_model else prefix)
             self.datasets[key] = dataset

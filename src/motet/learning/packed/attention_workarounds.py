@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from motet.learning.lean_transformers import import_masking_utils
 
@@ -53,6 +53,14 @@ def unmasked_attention() -> Iterator[None]:
         yield
     finally:
         masking_utils.is_tracing, masking_utils.find_packed_sequence_indices = is_tracing, find_packed
+
+
+def disable_caches(module: nn.Module) -> None:
+    """Turn off caches of keys and values. They are for generation, cost memory, and do not work with vmap."""
+    for submodule in module.modules():
+        config: Any = getattr(submodule, "config", None)  # T5's decoder has its own
+        if hasattr(config, "use_cache"):
+            config.use_cache = False
 
 
 def _eager_mask(*args: Any, dtype: torch.dtype = torch.float32, **options: Any) -> Tensor | None:

@@ -91,6 +91,11 @@ class CudaGraphs:
         self.uncapturable.clear()
 
 
+def drops_layers(module: torch.nn.Module) -> bool:
+    """True if layers are dropped at random in training. The host draws them, and a graph would always drop the same ones."""
+    return any(getattr(submodule, "layerdrop", 0) for submodule in module.modules())
+
+
 def _root_cause(error: RuntimeError) -> RuntimeError:
     """Return the first error: ending a failed capture raises another one.
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from motet.learning.packed.end_tokens import install_end_token_classifier
 from motet.learning.packed.packed_layers import CastResult, PackedLayerNorm, PackedLinear, kernels_for, packed_linear
 
 
@@ -61,6 +62,7 @@ class PackedGelu(nn.Module):
 
 def install_packed_blocks(module: nn.Module) -> None:
     """Replace the blocks of a module, in place, before its layers are packed."""
+    install_end_token_classifier(module)
     for block in list(module.modules()):
         children = dict(block.named_children())
         dense, norm = children.get("dense"), children.get("LayerNorm")

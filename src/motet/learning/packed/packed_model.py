@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
-from motet.learning.packed.attention_workarounds import masked_attention, unmasked_attention
+from motet.learning.packed.attention_workarounds import disable_caches, masked_attention, unmasked_attention
 from motet.learning.packed.cpu_attention import install_fast_dropout
+from motet.learning.packed.cuda_graphs import drops_layers
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, write_remaining
 from motet.learning.packed.packed_blocks import install_packed_blocks
@@ -79,6 +80,7 @@ class PackedModel:
         is_plain_bf16 = use_bf16 and device.type == "cpu" and packing_mode == "plain"
         self.uses_short_attention = self.uses_fused_blocks or is_plain_bf16
         self._install_blocks()
+        self.can_be_captured = packing_mode != "vmap" and not drops_layers(self.module)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
         can_be_sparse = self.is_full_model and packing_mode != "vmap"
         self.embedding = install_sparse_embedding(self.module, self.client_axis, names_by_id) if can_be_sparse else None
@@ -92,9 +94,8 @@ class PackedModel:
         self._set_clients(1)
 
     def _install_blocks(self) -> None:
-        config: Any = getattr(self.module, "config", None)
-        if self.packing_mode != "plain" and config is not None:
-            config.use_cache = False  # caches are for generation; they cost memory and do not work with vmap
+        if self.packing_mode != "plain":
+            disable_caches(self.module)
         if self.uses_fused_blocks:
             install_fused_blocks(self.module)
         elif self.uses_short_attention:
@@ -242,10 +243,8 @@ class PackedModel:
 
         def flush() -> None:
             if pending:
-                target, grads = (
-                    self.grads[:clients, start:end],
-                    torch.cat(pending, 1) if len(pending) > 1 else pending[0],
-                )
+                target = self.grads[:clients, start:end]
+                grads = torch.cat(pending, 1) if len(pending) > 1 else pending[0]
                 target.add_(grads) if add else target.copy_(grads)
 
         for name, view in self.tensor_views(self.grads[:clients]):
