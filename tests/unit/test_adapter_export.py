@@ -17,7 +17,7 @@ from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.datasets.toy_corpora import toy_instruct
 from motet.experiment.build.federation_builder import build_federation, vocabulary_texts
-from motet.experiment.commands.chat import open_chat
+from motet.experiment.commands.chat_session import open_chat
 from motet.experiment.commands.model_export import export_models, loading_code
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe

@@ -19,7 +19,7 @@ from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.datasets.toy_corpora import toy_instruct
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus, vocabulary_texts
-from motet.experiment.commands.chat import ChatSession
+from motet.experiment.commands.chat_session import ChatSession
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
 from motet.learning.data.features import IGNORE_INDEX, Ragged

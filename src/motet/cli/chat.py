@@ -23,7 +23,7 @@ def chat(
     device: Device = "auto",
 ) -> None:
     """Talk to the model of a run, or to an exported model. An empty line or Ctrl-D ends the conversation."""
-    from motet.experiment.commands.chat import open_chat
+    from motet.experiment.commands.chat_session import open_chat
 
     session = open_chat(folder, base=base, device=device, max_new_tokens=max_new_tokens, system=system)
     if prompt is not None:
