@@ -11,63 +11,26 @@ Where we differ: all ranks have the same scaling, alpha / model.adapter.rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from motet.algorithms.fedavg import Weighting
 from motet.algorithms.lora.adapter_pairs import AdapterPair, adapter_pairs, adapter_rank, pad_rank, weighted_mean
-from motet.algorithms.lora.ranked_training import (
-    RankedState,
-    assign_ranks,
-    at_client_rank,
-    at_model_rank,
-    normalized_weights,
-    train_at_rank,
-)
+from motet.algorithms.lora.ranked_training import RankedAdapters, normalized_weights
 from motet.core.params import Params
-from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
-from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import Weighted
-from motet.core.work import Work
-from motet.learning.context import Context
 from motet.learning.solver import Solver
 
 
-@dataclass(frozen=True)
-class FlexLoRA(Algorithm):
-    solver: Solver
-    ranks: tuple[int, ...] = ()
-    weighting: Weighting = "examples"
-    name: str = "flexlora"
-
-    def init(self, start: InitialModels) -> RankedState:
-        return RankedState(start.shared, assign_ranks(start, self.ranks, self.name))
-
-    def round(self, state: RankedState, rnd: Round) -> Script[RankedState]:
-        replies = yield from gather(self.train, {client: self.view(state, client) for client in rnd.cohort})
-        weights, models = normalized_weights(replies.values()), [reply.value for reply in replies.values()]
-        mean = weighted_mean([pad_rank(model, state.params.layout) for model in models], weights)
-        tensors, rank = mean.tensors(), adapter_rank(state.params)
-        for pair in adapter_pairs(mean.layout):
-            tensors[pair.b], tensors[pair.a] = decompose_mean_product(models, weights, pair, rank)
-        flat = torch.cat([tensors[name].reshape(-1) for name in mean.layout.names])
-        return RankedState(Params(mean.layout, flat), state.ranks)
-
-    @work(reveals="each")
-    def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
-        return (yield from train_at_rank(ctx, params, self.solver, self.weighting)), None
-
-    def view(self, state: RankedState, client: ClientId) -> Params:
-        return at_client_rank(state.params, state.ranks, client)
-
-    def assemble(self, ctx: Context, params: Params, client_state: None) -> Params:
-        return at_model_rank(ctx, params)
-
-    def dummy_exchanges(self, state: RankedState, rnd: Round) -> list[DummyExchange]:
-        views = [self.view(state, client) for client in rnd.cohort]
-        return [DummyExchange(1, payload=view, reply=Weighted(view, 1.0)) for view in views]
+def pool_products(replies: Sequence[Weighted], shared: Params) -> Params:
+    """Return the factors of the mean product, and the means of all other tensors."""
+    weights, models = normalized_weights(replies), [reply.value for reply in replies]
+    mean = weighted_mean([pad_rank(model, shared.layout) for model in models], weights)
+    tensors, rank = mean.tensors(), adapter_rank(shared)
+    for pair in adapter_pairs(mean.layout):
+        tensors[pair.b], tensors[pair.a] = decompose_mean_product(models, weights, pair, rank)
+    return Params(mean.layout, torch.cat([tensors[name].reshape(-1) for name in mean.layout.names]))
 
 
 def decompose_mean_product(
@@ -87,6 +50,6 @@ def decompose_mean_product(
 
 def flexlora(
     solver: Solver = Solver(lr=3e-4), ranks: tuple[int, ...] = (), weighting: Weighting = "examples"
-) -> FlexLoRA:
+) -> RankedAdapters:
     """Average the products of adapters of different ranks and factor the mean again (Bai et al. 2024)."""
-    return FlexLoRA(solver, tuple(ranks), weighting)
+    return RankedAdapters("flexlora", solver, pool_products, tuple(ranks), weighting)

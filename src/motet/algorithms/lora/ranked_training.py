@@ -1,8 +1,8 @@
-"""Clients with adapters of different ranks: who has which rank, and training at a rank."""
+"""Clients with adapters of different ranks: who has which rank, training at a rank, and rounds that pool the ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.algorithms.fedavg import Weighting, reply_weight
@@ -10,9 +10,9 @@ from motet.algorithms.lora.adapter_pairs import adapter_rank, check_ranks, pad_r
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.rebased import RebasedParams
-from motet.core.script import ClientId
+from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -26,6 +26,41 @@ class RankedState:
 
     params: Params
     ranks: dict[str, int]
+
+
+PoolAdapters = Callable[[Sequence[Weighted], Params], Params]  # (the clients' adapters, the shared ones) -> new ones
+
+
+@dataclass(frozen=True)
+class RankedAdapters(Algorithm):
+    """Each client trains adapters of its own rank, and the server pools them into shared ones of the largest rank."""
+
+    name: str
+    solver: Solver
+    pool: PoolAdapters
+    ranks: tuple[int, ...] = ()
+    weighting: Weighting = "examples"
+
+    def init(self, start: InitialModels) -> RankedState:
+        return RankedState(start.shared, assign_ranks(start, self.ranks, self.name))
+
+    def round(self, state: RankedState, rnd: Round) -> Script[RankedState]:
+        replies = yield from gather(self.train, {client: self.view(state, client) for client in rnd.cohort})
+        return RankedState(self.pool(list(replies.values()), state.params), state.ranks)
+
+    @work(reveals="each")
+    def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
+        return (yield from train_at_rank(ctx, params, self.solver, self.weighting)), None
+
+    def view(self, state: RankedState, client: ClientId) -> Params:
+        return at_client_rank(state.params, state.ranks, client)
+
+    def assemble(self, ctx: Context, params: Params, client_state: None) -> Params:
+        return at_model_rank(ctx, params)
+
+    def dummy_exchanges(self, state: RankedState, rnd: Round) -> list[DummyExchange]:
+        views = [self.view(state, client) for client in rnd.cohort]
+        return [DummyExchange(1, payload=view, reply=Weighted(view, 1.0)) for view in views]
 
 
 def assign_ranks(start: InitialModels, ranks: Sequence[int], method: str) -> dict[ClientId, int]:
