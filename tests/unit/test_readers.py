@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from motet.datasets.original_files import (
     read_json,
     read_jsonl,
     require_file,
+    walk_folders,
 )
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import (
@@ -227,3 +229,22 @@ def test_empty_split_raises_an_error() -> None:
 def test_concatenate_keeps_shared_columns() -> None:
     assert concatenate([{"a": [1], "b": [2]}, {"a": [3]}, {"a": [], "c": []}]) == {"a": [1, 3]}
     assert concatenate([]) == {}
+
+
+def test_folders_are_searched_in_order_and_behind_links(tmp_path: Path) -> None:
+    for name in ("b", "a", ".hidden", "__MACOSX"):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "corpus/c").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "corpus/loop").symlink_to(tmp_path / "corpus/loop")
+    (tmp_path / "corpus/file").touch()
+    assert [folder.name for folder in walk_folders(tmp_path / "corpus")] == ["corpus", "a", "b", "c"]
+
+
+def test_the_digest_is_that_of_the_file_also_if_it_is_compressed(tmp_path: Path) -> None:
+    for name, data in (("a.txt", b"one\ntwo\n"), ("b.txt.bz2", bz2.compress(b"one\ntwo\n"))):
+        (tmp_path / name).write_bytes(data)
+        log = ReadLog(tmp_path)
+        assert read_text(tmp_path / name, log) == "one\ntwo\n"
+        (file,) = log.build_report(num_rows=1).files
+        assert (file.size, file.digest) == (len(data), hashlib.sha256(data).hexdigest())

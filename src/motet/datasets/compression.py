@@ -37,8 +37,12 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 
 
+def is_compressed(path: Path) -> bool:
+    return path.suffix.lower() in DECOMPRESSORS
+
+
 def strip_compression_suffix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
+    return path.with_suffix("") if is_compressed(path) else path
 
 
 @contextmanager

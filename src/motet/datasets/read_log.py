@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from motet.datasets.read_report import MAX_EXAMPLES, DroppedRows, ReadReport, SourceFile
 
@@ -48,13 +50,18 @@ class ReadLog:
         encoding_reason: str = "",
         replaced_bytes: int = 0,
         has_byte_order_mark: bool = False,
+        opened: BinaryIO | None = None,
     ) -> None:
-        """Record a file that is read. A file that is read twice is recorded once."""
+        """Record a file that is read. A file that is read twice is recorded once.
+
+        `opened`: the file itself, if it is open at its start and not compressed. It need not be opened again then.
+        """
         known = self._files.get(path)
+        size, digest = (known.size, known.digest) if known is not None else measure_file(path, opened)
         self._files[path] = SourceFile(
             name=self.relative_name(path),
-            size=path.stat().st_size if known is None else known.size,
-            digest=digest_file(path) if known is None else known.digest,
+            size=size,
+            digest=digest,
             encoding=encoding,
             encoding_reason=encoding_reason,
             replaced_bytes=replaced_bytes,
@@ -104,13 +111,15 @@ class ReadLog:
         )
 
 
-def digest_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as sha256sum prints it."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
+def measure_file(path: Path, opened: BinaryIO | None = None) -> tuple[int, str]:
+    """Return the size of a file and the SHA-256 of its bytes, as sha256sum prints it. `opened` is rewound."""
+    with path.open("rb") if opened is None else nullcontext(opened) as file:
+        digest = hashlib.sha256()
         while block := file.read(_BLOCK_SIZE):
             digest.update(block)
-    return digest.hexdigest()
+        size = file.tell()
+        file.seek(0)
+    return size, digest.hexdigest()
 
 
 def _group_files(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from motet.core.errors import DataError
-from motet.datasets.compression import open_binary
+from motet.datasets.compression import is_compressed, open_binary
 from motet.datasets.read_log import ReadLog
 from motet.datasets.text_encoding import UTF8, TextEncoding
 
@@ -67,7 +67,7 @@ def read_blocks(path: Path, log: ReadLog, encoding: TextEncoding = UTF8, may_cut
     decoder = BlockDecoder(log.relative_name(path), encoding)
     try:
         with open_binary(path) as file:
-            log.add_file(path, encoding.name, encoding.reason)
+            log.add_file(path, encoding.name, encoding.reason, opened=None if is_compressed(path) else file)
             cuts = may_cut_lines and encoding.name == "utf-8"
             for block in _split_at_characters(file) if cuts else _split_at_lines(file, encoding.name):
                 yield decoder.decode(block)
