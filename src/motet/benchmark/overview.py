@@ -146,11 +146,16 @@ def _draw_points(settings: Sequence[MeasuredSetting], name: str, x_label: str, p
         _draw_setting(axes, setting, name)
     for axes in panels[count:]:
         axes.axis("off")
+    handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if handles:
+        figure.legend(
+            handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False
+        )
     save_figure(figure, path)
 
 
 def _draw_setting(axes: Any, setting: MeasuredSetting, name: str) -> None:
-    """Draw the points of one panel with their names. Bounds are hollow; they have no traffic to compare."""
+    """Draw the points of one panel with their names. Bounds are hollow, or lines where they have no traffic to compare."""
     points = []
     rows = setting.methods if name == "cost" else {**setting.methods, **setting.bounds}
     for i, (row, numbers) in enumerate(rows.items()):
@@ -162,6 +167,5 @@ def _draw_setting(axes: Any, setting: MeasuredSetting, name: str) -> None:
             axes.plot(*point, "o", markersize=5, markerfacecolor=face, markeredgecolor=color)
     if name == "cost":
         for (bound, numbers), style in zip(setting.bounds.items(), cycle(("--", ":")), strict=False):
-            axes.axhline(numbers.mean, linestyle=style, color="0.35", linewidth=1)
-            points.append(LabeledPoint(axes.get_xlim()[1], numbers.mean, bound, "0.35"))
+            axes.axhline(numbers.mean, linestyle=style, color="0.35", linewidth=1, label=bound)
     draw_labels(axes, points)

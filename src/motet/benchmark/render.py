@@ -127,7 +127,8 @@ def _markdown_cell(entry: TableEntry) -> str:
         std = f" ± {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean) + std
         text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
-        text += _render_interval(entry) + (" †" if entry.is_partial else "") + (" ‡" if entry.is_outdated else "")
+        text += _render_interval(entry).replace("-", "−")
+        text += (" †" if entry.is_partial else "") + (" ‡" if entry.is_outdated else "")
     return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 
