@@ -1,8 +1,10 @@
 """Train the same cohort twice, with a new executor each time, and compare the models to the bit.
 
-    python -m benchmarks.repeats [--device cuda] [--size 6x384] [--cohort 64] [--rounds 3]
+    python -m benchmarks.repeats [--device cuda] [--size 6x384] [--cohort 64] [--rounds 3] [--trace]
 
-If two trainings differ, the rows show which part is to blame: each one switches a part off. Exits with 1 if a row differs.
+If two trainings differ, the rows show which part is to blame: each one switches a part off. With --trace, the first round
+of a row that differs is trained twice more, without CUDA graphs, to find the first operation with another result. Exits
+with 1 if a row differs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from unittest.mock import patch
 
 import torch
 
+from benchmarks.operation_log import OperationLog, first_difference, log_kernels
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.params import Params
@@ -72,6 +75,15 @@ def compare(first: list[Params], second: list[Params]) -> str:
     return ""
 
 
+def trace(workload: Workload, device: torch.device, options: Mapping[str, Any]) -> str:
+    """Train for a round twice, and describe the first operation with another result."""
+    logs = OperationLog(), OperationLog()
+    for log in logs:
+        with log_kernels(log) if device.type == "cuda" else nullcontext(), log:
+            train(workload, device, 1, {**options, "capture_graphs": False})
+    return first_difference(*logs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
@@ -79,9 +91,12 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=100, help="Texts of a client.")
+    parser.add_argument("--tokens", type=int, default=64, help="Tokens of a text.")
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--only", help="Only rows that contain this text.")
+    parser.add_argument("--trace", action="store_true", help="Find the first operation that differs.")
     args = parser.parse_args()
-    workload = Workload(args.size, clients=args.cohort, examples=args.examples)
+    workload = Workload(args.size, args.cohort, args.examples, args.tokens, dropout=args.dropout)
     device, differs = torch.device(args.device), False
     for name, options in ROWS.items():
         if args.only and args.only not in name:
@@ -89,7 +104,8 @@ def main() -> None:
         chosen = dict(options)
         with nullcontext() if chosen.pop("kernels", True) else kernels_disabled():
             difference = compare(*(train(workload, device, args.rounds, chosen) for _ in range(2)))
-        print(f"{name:28s} {difference or 'equal to the bit'}", flush=True)
+            cause = trace(workload, device, chosen) if difference and args.trace else ""
+        print(f"{name:28s} {difference or 'equal to the bit'} {cause}".rstrip(), flush=True)
         differs = differs or bool(difference)
     sys.exit(int(differs))
 

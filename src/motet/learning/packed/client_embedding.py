@@ -1,11 +1,16 @@
-"""The lookup of words in one embedding table per client."""
+"""The lookup of words in embedding tables, with gradients that are the same in every run on a GPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+
+# On a GPU, torch adds the gradients of a table atomically if it has few rows and each is read often (30 times or more),
+# and then two trainings with one seed differ. Such tables get their gradients from a product, which has a fixed order.
+_FEW_ROWS, _READS_PER_ROW = 64, 16
 
 
 class _EmbedPerClient(torch.autograd.Function):
@@ -16,21 +21,50 @@ class _EmbedPerClient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> Tensor:
-        client = torch.arange(len(tables), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
-        ctx.save_for_backward(ids + client * tables.shape[1], is_padding)
-        ctx.table_shape = tables.shape
-        return tables[client, ids]
+        ctx.save_for_backward(ids, is_padding)
+        ctx.words = tables.shape[1]
+        return tables[_client_numbers(ids), ids]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,), (rows, is_padding), (clients, words, width) = grads, ctx.saved_tensors, ctx.table_shape
+        (grad,), (ids, is_padding) = grads, ctx.saved_tensors
         if is_padding is not None:
             grad = grad.masked_fill(is_padding.unsqueeze(-1), 0)
-        flat: Tensor = torch.ops.aten.embedding_dense_backward(grad, rows, clients * words, -1, False)
-        return flat.view(clients, words, width), None, None
+        return sum_grads(grad, ids, ctx.words), None, None
+
+
+def sum_grads(grad: Tensor, ids: Tensor, words: int) -> Tensor:
+    """Return the gradient of tables [clients, words, width], from that of their rows with these ids, [clients, ...]."""
+    is_read_often = words <= _FEW_ROWS or ids.numel() >= _READS_PER_ROW * words * len(ids)
+    return sum_with_product(grad, ids, words) if grad.is_cuda and is_read_often else _sum_sorted(grad, ids, words)
+
+
+def sum_with_product(grad: Tensor, ids: Tensor, words: int) -> Tensor:
+    """Multiply the gradients by one-hot vectors."""
+    rows = torch.arange(words, device=ids.device).view(1, -1, 1)
+    one_hot = (ids.flatten(1).unsqueeze(1) == rows).to(grad.dtype)
+    return torch.bmm(one_hot, grad.reshape(len(ids), -1, grad.shape[-1]))
+
+
+def _sum_sorted(grad: Tensor, ids: Tensor, words: int) -> Tensor:
+    rows = ids + words * _client_numbers(ids)
+    flat: Tensor = torch.ops.aten.embedding_dense_backward(grad, rows, len(ids) * words, -1, False)
+    return flat.view(len(ids), words, -1)
+
+
+def _client_numbers(ids: Tensor) -> Tensor:
+    return torch.arange(len(ids), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
 
 
 def embed_per_client(tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> Tensor:
     """Look up ids [clients, ...] in each client's table [clients, words, width]. Padding gets no gradient."""
     y: Tensor = _EmbedPerClient.apply(tables, ids, is_padding)  # type: ignore[no-untyped-call]
     return y
+
+
+def embed(table: Tensor, ids: Tensor, padding_row: int | None = None) -> Tensor:
+    """Look up ids in a table that all rows share."""
+    if not table.is_cuda:  # the gradients of a CPU have a fixed order
+        return F.embedding(ids, table, padding_row)
+    is_padding = None if padding_row is None else (ids == padding_row).unsqueeze(0)
+    return embed_per_client(table.unsqueeze(0), ids.unsqueeze(0), is_padding)[0]

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from motet.core.errors import first_line
-from motet.learning.packed.client_embedding import embed_per_client
+from motet.learning.packed.client_embedding import embed, embed_per_client
 from motet.learning.packed.grad_targets import GradTarget
 
 
@@ -264,7 +264,7 @@ class PackedPositionBias(nn.Embedding):
     """A table that is read with indices without a batch axis (relative positions). Clients share the last axis."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight.transpose(0, 1).flatten(1))  # [query, key, clients * heads]
+        return embed(self.weight.transpose(0, 1).flatten(1), ids)  # [query, key, clients * heads]
 
 
 # Methods that read a table without a batch axis. A leaf layer cannot detect that.

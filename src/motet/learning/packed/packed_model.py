@@ -33,6 +33,7 @@ from motet.learning.packed.packed_layers import (
 )
 from motet.learning.packed.packed_lora import install_packed_lora
 from motet.learning.packed.packed_optimizer import PackedVectors
+from motet.learning.packed.plain_layers import install_plain_layers
 from motet.learning.packed.short_attention import short_attention
 from motet.learning.packed.sparse_embedding import install_sparse_embedding
 from motet.learning.packed.step_buffers import StepBuffers
@@ -104,15 +105,12 @@ class PackedModel:
             install_packed_blocks(self.module)
 
     def _install_leaves(self, original: nn.Module, names_by_id: Mapping[int, str]) -> None:
+        leaves = {key: self.leaves[name] for key, name in names_by_id.items()}
         if self.packing_mode == "packed_layers":
-            stacked = {key: self.leaves[name] for key, name in names_by_id.items()}
-            install_packed_layers(self.module, self.client_axis, stacked)
+            install_packed_layers(self.module, self.client_axis, leaves)
             install_packed_lora(self.module, self.client_axis)
         elif self.packing_mode == "plain":
-            for submodule, source in zip(self.module.modules(), original.modules(), strict=True):
-                for name, parameter in list(source._parameters.items()):
-                    if parameter is not None and id(parameter) in names_by_id:
-                        submodule._parameters[name] = self.leaves[names_by_id[id(parameter)]]
+            install_plain_layers(self.module, original, leaves)
         bound = {id(p) for p in self.module.parameters()}
         unbound = [name for name, leaf in self.leaves.items() if id(leaf) not in bound]
         if self.packing_mode != "vmap" and unbound:

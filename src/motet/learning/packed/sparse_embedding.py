@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.learning.packed.client_embedding import embed_per_client
+from motet.learning.packed.client_embedding import embed, embed_per_client
 from motet.learning.packed.packed_layers import ClientAxis
 
 _MISSING = 2**40  # out of range, so that an unexpected token id raises an error instead of reading a wrong row
@@ -31,8 +30,8 @@ class SparseEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if self.weight.dim() == 2:
             if self.row_index is None:
-                return super().forward(ids)
-            return F.embedding(self.row_index[0][ids], self.weight, self.padding_row)
+                return embed(self.weight, ids, self.padding_idx)
+            return embed(self.weight, self.row_index[0][ids], self.padding_row)
         ids = self.client_axis.split(ids, "Embedding")
         is_padding = None if self.padding_idx is None else ids == self.padding_idx
         if self.row_index is not None:

@@ -1,0 +1,61 @@
+"""Embedding tables, one per client: the same gradients as torch's, in an order that is fixed on a GPU too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from motet.learning.packed.client_embedding import embed, embed_per_client, sum_grads, sum_with_product
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (3, 4, 10), (1, 1, 25)], ids=str)
+def test_a_product_gives_the_gradients_that_torch_adds_row_by_row(shape: tuple[int, ...]) -> None:
+    tables = torch.randn(shape[0], 5, 6, dtype=torch.float64, requires_grad=True)
+    ids, grad = torch.randint(0, 5, shape), torch.randn(*shape, 6, dtype=torch.float64)
+    rows = [torch.nn.functional.embedding(i, table) for i, table in zip(ids, tables, strict=True)]
+    (expected,) = torch.autograd.grad(torch.stack(rows), tables, grad)
+    torch.testing.assert_close(sum_with_product(grad, ids, 5), expected)
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def _operations(words: int, reads: int, clients: int) -> set[str]:
+    """Return the operations that add gradients on a GPU. None is needed: fake tensors have only shapes."""
+    with FakeTensorMode(), _Operations() as operations:
+        ids = torch.zeros(clients, reads, dtype=torch.int64, device="cuda")
+        assert sum_grads(torch.zeros(clients, reads, 4, device="cuda"), ids, words).shape == (clients, words, 4)
+    return operations.names
+
+
+@pytest.mark.parametrize("clients", [1, 8])
+@pytest.mark.parametrize(("words", "reads"), [(2, 100), (32, 5000), (512, 30 * 512)])
+def test_a_gpu_adds_the_gradients_of_rows_that_are_read_often_in_a_fixed_order(
+    words: int, reads: int, clients: int
+) -> None:
+    assert "embedding_dense_backward" not in _operations(words, reads, clients)
+
+
+def test_the_gradients_of_a_vocabulary_are_no_product() -> None:
+    assert "embedding_dense_backward" in _operations(30000, 2048, 8)
+
+
+@pytest.mark.parametrize("padding_row", [None, 1])
+def test_one_table_for_all_rows_is_looked_up_as_in_torch(padding_row: int | None, monkeypatch: Any) -> None:
+    table, ids = torch.randn(5, 6, requires_grad=True), torch.randint(0, 5, (4, 7))
+    is_padding = None if padding_row is None else (ids == padding_row).unsqueeze(0)
+    (expected,) = torch.autograd.grad((embed(table, ids, padding_row) ** 2).sum(), table)
+    monkeypatch.setattr("motet.learning.packed.client_embedding._sum_sorted", sum_with_product)
+    rows = embed_per_client(table.unsqueeze(0), ids.unsqueeze(0), is_padding)[0]
+    torch.testing.assert_close(torch.autograd.grad((rows**2).sum(), table)[0], expected)
