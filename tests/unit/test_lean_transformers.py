@@ -42,6 +42,11 @@ def test_code_that_needs_the_compiler_gets_the_real_one(tmp_path: Path) -> None:
 def run(): import needy
 import_masking_utils()
 import torch, transformers
+from importlib.metadata import packages_distributions
+packages = transformers.utils.import_utils.PACKAGE_DISTRIBUTION_MAPPING
+assert packages["torch"] == ["torch"] and not packages.read_all.cache_info().currsize, "no other package is read"
+assert set(packages) == set(packages_distributions()) and packages.get("yaml") == packages_distributions()["yaml"]
+assert packages.get("not_installed") is None and transformers.utils.is_torch_available()
 real = sys.modules["torch._dynamo"]
 assert torch._dynamo is real and real.__file__ and real.utils.__spec__.origin == real.utils.__file__
 sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=9)

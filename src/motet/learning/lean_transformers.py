@@ -7,6 +7,7 @@ model on one device calls none of them, and they take more than half of the time
 - the compiler, torch._dynamo, is imported when something uses it;
 - transformers behaves as if torch were built without torch.distributed, and as if torchvision, Pillow, scipy and sklearn
   were not installed;
+- transformers reads the metadata of the packages that it asks for, and not of all that are installed;
 - garbage is collected less often until the import is over, and imported objects are left out of later collections.
 
 Only the commands of `motet` allow this, because their processes do nothing else. It depends on no version of torch or
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +62,8 @@ def import_masking_utils() -> Any:
 
 
 def _import_leanly() -> None:
-    import transformers.utils
+    with _installed_packages_on_demand():
+        import transformers.utils
 
     modules: tuple[Any, ...] = (transformers.utils, transformers.utils.import_utils)
     replaced = [
@@ -76,6 +80,41 @@ def _import_leanly() -> None:
         for module, name, function in replaced:
             setattr(module, name, function)
     _import_on_access("torch.distributed")
+
+
+class _InstalledPackages(Mapping[str, list[str]]):
+    """The distributions of each package, as `importlib.metadata.packages_distributions` returns them.
+
+    That function reads the lists of all installed files. A package such as torch has a distribution of its name, so they
+    are not needed to find it.
+    """
+
+    def __init__(self, read_all: Callable[[], Mapping[str, list[str]]]) -> None:
+        self.read_all = cache(read_all)
+
+    def __getitem__(self, package: str) -> list[str]:
+        try:
+            importlib.metadata.distribution(package)
+        except importlib.metadata.PackageNotFoundError:
+            return self.read_all()[package]
+        return [package]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read_all())
+
+    def __len__(self) -> int:
+        return len(self.read_all())
+
+
+@contextmanager
+def _installed_packages_on_demand() -> Iterator[None]:
+    metadata: Any = importlib.metadata
+    read_all = metadata.packages_distributions
+    metadata.packages_distributions = lambda: _InstalledPackages(read_all)
+    try:
+        yield
+    finally:
+        metadata.packages_distributions = read_all
 
 
 def save_leanly(save: Callable[[Path], object], folder: Path) -> None:
