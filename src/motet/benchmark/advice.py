@@ -162,8 +162,14 @@ def _describe_certainty(setting: MeasuredSetting) -> str:
             f"{setting.seeds} seeds, and {MIN_SEEDS} are needed: these numbers are about the trained models, not about the "
             "methods."
         )
-    tied = [name for name, numbers in setting.methods.items() if numbers.is_tied]
-    others = f" Not significantly different: {'; '.join(tied)}." if tied else " All others are significantly worse."
+    tied = sorted((n.mean, name) for name, n in setting.methods.items() if n.is_tied)[::-1]
+    others = " All others are significantly worse."
+    if tied:
+        names = "; ".join(name for _, name in tied)
+        others = (
+            f" Not significantly different: {names}. That is not the same as equally good: with {setting.seeds} seeds, only "
+            "clear differences are significant. The intervals show how large a difference may be."
+        )
     return f"Best mean: {'; '.join(best)} ({setting.seeds} seeds, p corrected for all pairs of methods).{others}"
 
 
