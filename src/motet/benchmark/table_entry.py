@@ -78,4 +78,5 @@ def describe_difference(entry: TableEntry) -> str:
     comparison = entry.comparison
     if comparison is None or entry.p_value is None or entry.mean is None:
         return ""
-    return f"{format_interval(comparison, entry.mean)}, {format_p_value(entry.p_value)}"
+    size = max(abs(entry.mean), abs(comparison.difference))  # the larger number decides on the decimals
+    return f"{format_interval(comparison, size)}, {format_p_value(entry.p_value)}"
