@@ -195,6 +195,11 @@ def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_d
         path.rename(path.with_name(f"older-{path.name}"))
     renamed = CliRunner().invoke(app, words)
     assert ", search:" not in renamed.output and "2 runs, 2 done" in renamed.output
+    benchmark = load_benchmark(tmp_path / "out")
+    name = next(iter(benchmark.runs))
+    (benchmark.store.run_folder(name) / "summary.json").unlink()
+    benchmark.store.record_failure(name, "no memory")
+    assert "2 runs, 1 done, 1 failed (--resume retries them)." in CliRunner().invoke(app, words).output
 
 
 def test_a_row_without_a_finished_trial_keeps_its_first_settings_and_says_so(tmp_path: Path) -> None:

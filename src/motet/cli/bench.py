@@ -119,7 +119,10 @@ def _run_phase(
     if not runs or (name and not pending):
         return
     cells = f"{len(benchmark.searches)} searches" if name else f"{len(benchmark.cells)} cells"
-    counts = f"{cells}, {len(runs)} runs, {len(runs) - len(pending)} done"
+    num_done = store.count_done(runs)
+    num_failed = len(runs) - len(pending) - num_done
+    failed = f", {num_failed} failed (--resume retries them)" if num_failed else ""
+    counts = f"{cells}, {len(runs)} runs, {num_done} done{failed}"
     typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {counts}.")
     if not pending:
         return
