@@ -32,6 +32,7 @@ ROUNDING_FACTOR, MAX_ROUNDING_ERROR = 2.0, 0.3
 # more than the tolerance and less than this, with equal outputs, are compared in float64.
 MAX_JUMP = 5e-2
 _CLIENTS = 3
+_NOISE_PERIOD = 100_003  # a prime, so that rows of a matrix differ; to draw 22 M numbers takes 0.2 s
 Outputs = dict[str, Tensor]  # by name; gradients under ""
 
 
@@ -46,7 +47,8 @@ def choose_packing_mode(
     """Return the fastest mode that reproduces the plain model's outputs and gradients and can train."""
     rejections: list[str] = []
     initial = model.initial_params.flat
-    noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(initial.device)
+    noise = 0.02 * torch.randn(_NOISE_PERIOD, generator=Seed(0, ("probe",)).torch()).to(initial.device)
+    noise = noise.repeat(-(-len(initial) // _NOISE_PERIOD))[: len(initial)]
     clients = [Params(model.layout, initial + noise.roll(7 * i)) for i in range(_CLIENTS)]
     probe = _Probe(model, module, clients, batch, device)
     modes: tuple[PackingMode, ...] = ("packed_layers", "vmap")
