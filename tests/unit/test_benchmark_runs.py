@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from tests.benchmarks import SUITE
@@ -14,13 +15,15 @@ from tests.benchmarks import SUITE
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import BenchmarkRun, build_cells, unique_runs
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.scheduler import ProgressReporter, run_benchmark, run_pending, run_worker
+from motet.benchmark.scheduler import ProgressReporter, retry_alone, run_benchmark, run_pending, run_worker
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
+from motet.learning.executors import memory_budget
+from motet.learning.executors.memory_budget import DeviceMemoryError, limit_device_memory
 from motet.report.benchmark_progress import BenchmarkLineProgress
 
 SUMMARY = {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
@@ -125,6 +128,29 @@ def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch
     before, during, after = (executor for _, executor in executors[crash - 1 : crash + 2])
     assert before is during
     assert during is not after, "the executor may still hold jobs of the crashed run"
+
+
+@pytest.mark.parametrize("error", [DeviceMemoryError("no client fits"), torch.OutOfMemoryError("no byte is left")])
+def test_a_run_that_did_not_fit_beside_others_runs_again_with_the_whole_memory(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_if_alone(plan: Any, config: RunConfig, federation: Any, folder: Path, *_: Any, **__: Any) -> Any:
+        if config.algorithm.type == "fedopt" and memory_budget._FRACTIONS["cpu"] < 1:
+            raise error
+        write_json(folder / "summary.json", SUMMARY)
+
+    monkeypatch.setattr(memory_budget, "_FRACTIONS", {})
+    monkeypatch.setattr("motet.benchmark.scheduler.run_experiment", run_if_alone)
+    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+    store, callback = RunStore(tmp_path), BenchmarkLineProgress(Console(quiet=True))
+    estimate = TimeEstimate(dict.fromkeys(runs, 10.0), jobs=2)
+    limit_device_memory(torch.device("cpu"), 0.5)
+    with SharedResources() as resources:
+        run_benchmark(runs, store, resources, estimate, callback)
+        crowded = {name: run for name, run in runs.items() if store.lacked_memory(name)}
+        assert {run.config.algorithm.type for run in crowded.values()} == {"fedopt"}
+        retry_alone(crowded, store, resources, estimate, callback)
+    assert all(store.is_done(name) and not store.lacked_memory(name) for name in runs)
 
 
 def test_a_worker_waits_for_the_trials_of_others_before_it_runs_the_tables(

@@ -12,7 +12,7 @@ from motet.benchmark.cells import run_name
 from motet.core.errors import ConfigError
 from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.commands.run_state import clear_failure, read_failure, write_failure
+from motet.experiment.commands.run_state import clear_failure, lacked_memory, read_failure, write_failure
 from motet.transport.folder_lock import find_lock_owner, lock_folder
 
 TRACEBACK_FILE = "traceback.txt"
@@ -56,8 +56,12 @@ class RunStore:
         """Return why the run failed, or None if it did not fail."""
         return read_failure(self.run_folder(name))
 
-    def record_failure(self, name: str, reason: str) -> None:
-        write_failure(self.run_folder(name), reason)
+    def lacked_memory(self, name: str) -> bool:
+        """Return whether the run failed because it did not fit into the memory beside others."""
+        return self.failure(name) is not None and lacked_memory(self.run_folder(name))
+
+    def record_failure(self, name: str, reason: str, lacked_memory: bool = False) -> None:
+        write_failure(self.run_folder(name), reason, lacked_memory)
 
     def clear_failures(self, names: Iterable[str]) -> None:
         """Let failed runs be tried again."""

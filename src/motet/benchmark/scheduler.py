@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.recipe_runner import prepare_plan, run_experiment
-from motet.learning.executors.memory_budget import limit_device_memory
+from motet.learning.executors.memory_budget import DeviceMemoryError, limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
 from motet.report.significance import MIN_SEEDS
@@ -54,11 +55,16 @@ class BenchmarkWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.suite_copy.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End all workers, which frees their memory. `start` can start others."""
         for process in self.processes:
             process.terminate()
         for process in self.processes:
             process.wait()
-        self.suite_copy.unlink(missing_ok=True)
+        self.processes.clear()
 
     def start(self, jobs: int) -> None:
         """Start workers until, together with this process, there are `jobs` processes."""
@@ -91,6 +97,21 @@ def run_benchmark(
         reporter.report()
     finally:
         callback.on_benchmark_end()
+
+
+def retry_alone(
+    runs: Mapping[str, BenchmarkRun],
+    store: RunStore,
+    resources: SharedResources,
+    estimate: TimeEstimate,
+    callback: BenchmarkCallback,
+) -> None:
+    """Execute runs that did not fit beside others again, one after another with the whole device. No worker may run."""
+    resources.close_executor()
+    for device in {resolve_device(run.config.device) for run in runs.values()} | {torch.device("cpu")}:
+        limit_device_memory(device, 1.0)
+    store.clear_failures(runs)
+    run_benchmark(runs, store, resources, replace(estimate, jobs=1), callback)
 
 
 class ProgressReporter:
@@ -203,11 +224,12 @@ def _execute(run: BenchmarkRun, store: RunStore, resources: SharedResources, cal
         store.clean_up(run.name)
         return
     except MotetError as error:
-        reason = str(error)
+        reason, lacked_memory = str(error), isinstance(error, DeviceMemoryError)
     except Exception as error:  # a bug that one run triggers must not end the others
         reason = f"(traceback in {folder / TRACEBACK_FILE}) {type(error).__name__}: {error}"
+        lacked_memory = isinstance(error, torch.OutOfMemoryError)
         (folder / TRACEBACK_FILE).write_text(traceback.format_exc(), "utf-8")
-    store.record_failure(run.name, reason)
+    store.record_failure(run.name, reason, lacked_memory)
     resources.close_executor()  # it may still hold jobs of the failed run
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from motet.benchmark.run_store import RunStore
     from motet.benchmark.scheduler import BenchmarkWorkers
     from motet.benchmark.shared_resources import SharedResources
+    from motet.benchmark.time_estimate import TimeEstimate
 
 SuiteName = Annotated[
     str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
@@ -119,11 +120,7 @@ def _run_phase(
     if not runs or (name and not pending):
         return
     cells = f"{len(benchmark.searches)} searches" if name else f"{len(benchmark.cells)} cells"
-    num_done = store.count_done(runs)
-    num_failed = len(runs) - len(pending) - num_done
-    failed = f", {num_failed} failed (--resume retries them)" if num_failed else ""
-    counts = f"{cells}, {len(runs)} runs, {num_done} done{failed}"
-    typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {counts}.")
+    typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {cells}, {_count_runs(runs, pending, store)}.")
     if not pending:
         return
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
@@ -139,6 +136,35 @@ def _run_phase(
         split_resources(device, estimate.jobs)
         workers.start(estimate.jobs)
         run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
+        if estimate.jobs > 1:
+            _retry_crowded(pending, store, resources, estimate, workers)
+
+
+def _retry_crowded(
+    runs: dict[str, BenchmarkRun],
+    store: RunStore,
+    resources: SharedResources,
+    estimate: TimeEstimate,
+    workers: BenchmarkWorkers,
+) -> None:
+    """Repeat the runs that failed because the memory was too small for several at a time."""
+    from rich.console import Console
+
+    from motet.benchmark.scheduler import retry_alone
+    from motet.report.benchmark_progress import create_benchmark_progress
+
+    crowded = {name: run for name, run in runs.items() if store.lacked_memory(name)}
+    if crowded:
+        typer.echo(f"{len(crowded)} of the runs did not fit into the memory beside others, and run again, one by one.")
+        workers.stop()
+        retry_alone(crowded, store, resources, estimate, create_benchmark_progress(Console()))
+
+
+def _count_runs(runs: dict[str, BenchmarkRun], pending: dict[str, BenchmarkRun], store: RunStore) -> str:
+    num_done = store.count_done(runs)
+    num_failed = len(runs) - len(pending) - num_done
+    failed = f", {num_failed} failed (--resume retries them)" if num_failed else ""
+    return f"{len(runs)} runs, {num_done} done{failed}"
 
 
 def _announce_kernels(device: str, jobs: int) -> None:

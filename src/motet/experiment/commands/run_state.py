@@ -66,8 +66,14 @@ def read_failure(folder: Path) -> str | None:
     return None if record is None or (folder / "summary.json").exists() else str(record["why"])
 
 
-def write_failure(folder: Path, reason: str) -> None:
-    write_json(folder / FAILURE_FILE, {"why": reason})
+def lacked_memory(folder: Path) -> bool:
+    """Return whether a run failed because the device's memory was too small for it and the runs beside it."""
+    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE)
+    return record is not None and bool(record.get("lacked_memory"))
+
+
+def write_failure(folder: Path, reason: str, lacked_memory: bool = False) -> None:
+    write_json(folder / FAILURE_FILE, {"why": reason, "lacked_memory": lacked_memory})
 
 
 def clear_failure(folder: Path) -> None:

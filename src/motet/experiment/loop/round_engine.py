@@ -250,7 +250,7 @@ class RoundEngine:
         except RunError as error:  # a script that stops because clients failed does not know why they did
             failure = next((f for f in mailbox.failures if f.round == mailbox.round), None)
             reason = "" if failure is None else f" First failure: {failure.client}: {failure.reason}"
-            raise error if reason in str(error) else RunError(f"{error}{reason}") from None
+            raise error if reason in str(error) else type(error)(f"{error}{reason}") from None
 
 
 def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> EmulatedTransport | None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import psutil
 import torch
 
+from motet.core.errors import RunError
+
 PACKED_MODEL_FRACTION = 0.65  # of the free GPU memory, for packed models
 CLIENT_STATE_FRACTION = 1 / 8  # of it, for client state, and as much again for changes in the current round
 _FRACTIONS: dict[str, float] = {}  # by device type
+
+
+class DeviceMemoryError(RunError):
+    """One client or one text does not fit into the memory that this process may use."""
 
 
 def clients_per_packed_model(bytes_per_client: float, free: int, limit: int) -> int:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from motet.core.errors import RunError
 from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
-from motet.learning.executors.memory_budget import clients_per_packed_model, free_memory
+from motet.learning.executors.memory_budget import DeviceMemoryError, clients_per_packed_model, free_memory
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.frozen_prefix import FrozenPrefix, cut_frozen_prefix
 from motet.learning.modules.model import Model
@@ -219,7 +218,7 @@ class PackedExecutor(Executor):
             self.max_tokens[job.key] = self.max_tokens.get(job.key, _MAX_TOKENS) // 2
             is_exhausted = self.max_tokens[job.key] < _MIN_TOKENS
         if is_exhausted:
-            raise RunError(f"the device's memory does not hold one {unit} ({reason}); lower {options}.")
+            raise DeviceMemoryError(f"the device's memory does not hold one {unit} ({reason}); lower {options}.")
         self._release_memory()
 
     def close(self) -> None:
