@@ -311,23 +311,6 @@ def test_commands_that_compute_nothing_do_not_import_torch(tmp_path: Path) -> No
     assert result.stdout.strip() == f"{[0] * (len(commands) - 1) + [2]} []"
 
 
-def test_a_run_imports_only_the_packages_that_it_uses(tmp_path: Path) -> None:
-    """Each of these would add tenths of a second to every start. Code that needs the compiler can use it later."""
-    unused = "('torch._dynamo.utils', 'torch.distributed.tensor', 'torchvision', 'sympy', 'scipy', 'sklearn', 'pandas')"
-    settings = "['run', 'toy-classification', 'rounds=1', 'data.limit=30', 'data.test_limit=10', 'transport.workers=0']"
-    script = (
-        f"import sys; sys.argv[1:] = {settings}; from motet.cli import main\n"
-        "try: main()\n"
-        f"except SystemExit as end: print(end.code, [m for m in {unused} if m in sys.modules])\n"
-        "import torch; print(torch.distributed.tensor.DTensor.__name__, hasattr(torch.distributed, 'nothing'))\n"
-        "print(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(1)).item())"
-    )
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    # peft reads DTensor without importing it
-    assert result.stdout.splitlines()[-3:] == ["0 []", "DTensor False", "2.0"]
-
-
 def test_tables_that_are_read_from_source_files_are_the_imported_ones() -> None:
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
