@@ -49,7 +49,7 @@ lint: setup
 
 # tests/docs builds the documentation too. Three processes on two cores: end-to-end tests often wait for processes.
 test: lint system
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 3 -rs
 
 # NO_MKDOCS_2_WARNING: mkdocs is pinned below 2. MOTET_RUN_NOTEBOOKS: show what the notebooks print and draw.
 docs: setup
