@@ -114,7 +114,9 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_socket_is_private_and_has_one_owner(folder: Path) -> None:
+def test_a_socket_is_private_and_has_one_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The mask belongs to the whole process: two threads that change it at once can leave the wrong one behind.
+    monkeypatch.setattr("os.umask", lambda mask: pytest.fail("the mask of new files was changed"))
     socket = FlowerSocket(folder / "s")
     assert (folder / "s").stat().st_mode & 0o777 == 0o600
     with pytest.raises(ConfigError, match="a client already listens"):

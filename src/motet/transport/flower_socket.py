@@ -7,12 +7,11 @@ bytes. In each visit it delivers the server's messages and takes away what the c
 
 from __future__ import annotations
 
-import os
 import queue
 import socket
 import threading
 from contextlib import suppress
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from motet.core.errors import ConfigError
@@ -86,14 +85,18 @@ class FlowerSocket:
         return link
 
     def close(self) -> None:
-        self.listener.close()  # also removes the file
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self.listener.close()
+        self.path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
         while True:
             try:
-                connection = self.listener.accept()
+                visitor, _ = self.listener.accept()
             except OSError:
                 return  # closed
+            connection = Connection(visitor.detach())
             threading.Thread(target=self._serve_visit, args=(connection,), daemon=True).start()
 
     def _serve_visit(self, connection: Connection) -> None:
@@ -122,19 +125,21 @@ class FlowerSocket:
             return self.link if is_open else None
 
 
-def _listen(path: Path) -> Listener:
+def _listen(path: Path) -> socket.socket:
     if path.exists():
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:
                 raise ConfigError(f"a client already listens at '{path}'; stop it, or give another --server.")
         path.unlink()
-    mask = os.umask(0o177)
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        return Listener(str(path), "AF_UNIX")
+        listener.bind(str(path))
+        path.chmod(0o600)  # before it listens, so that nobody else can connect. A umask would change all threads' files
+        listener.listen()
     except OSError as error:
+        listener.close()
         raise ConfigError(
             f"cannot listen at '{path}' ({error.strerror or error}); with --transport flower, --server is the path of a "
             "socket in a folder that exists, of at most 100 characters."
         ) from None
-    finally:
-        os.umask(mask)
+    return listener
