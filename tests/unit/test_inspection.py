@@ -155,13 +155,24 @@ def test_questions_about_the_passages_of_training_questions_are_a_leak() -> None
         (with_rows(make_corpus(), {0: "nan"}, "label"), "labels", "'nan' (1): labels that look like missing"),
         (make_corpus(labels=[str(k) for k in range(80)]), "labels", "there are 80 labels for 80 training rows"),
         (with_rows(make_corpus(), {99: "sport"}, "label"), "labels", "'sport' (1): labels of test rows that no"),
+        (make_corpus(labels=["food"] * 80), "labels", "the training rows have one label, 'food'"),
         (
             make_corpus(report=ReadReport(num_rows=120, dropped=(DroppedRows("rows without a text", 20),))),
             "dropped",
             "20 of 120 rows were left out (16.7 %): 20 rows without a text",
         ),
     ],
-    ids=["empty", "replaced", "mojibake", "similar labels", "missing labels", "identifiers", "unseen label", "dropped"],
+    ids=[
+        "empty",
+        "replaced",
+        "mojibake",
+        "similar labels",
+        "missing labels",
+        "identifiers",
+        "unseen label",
+        "one label",
+        "dropped",
+    ],
 )
 def test_each_mistake_is_named_with_its_count(corpus: Corpus, kind: str, message: str) -> None:
     findings = [finding for finding in find_mistakes(corpus) if message in finding.message]
@@ -244,6 +255,8 @@ def test_an_unknown_word_in_accept_is_rejected() -> None:
         ("a.json", '[{"passage": "p", "query": "q", "answer": "a"}]', "context=passage question=query answers=answer"),
         ("a.csv", "".join(f"{k % 2},,a text that is long enough {k}\n" for k in range(9)), "text=3 label=1"),
         ("a.csv", "".join(f"{k};{k % 3};an unusually long remark no. {k}\n" for k in range(9)), "text=3 label=2"),
+        ("a.csv", "".join(f"a text that is long enough {k},{'no' if k % 2 else 'yes'}\n" for k in range(9)), "text=1 label=2"),
+        ("a.csv", "text,label,label\n" + "".join(f"a text that is long enough {k},{k % 2},yes\n" for k in range(9)), None),
         ("a.csv", "id,value\n1,2\n3,4\n", None),
         ("a.bin", "\x00", None),
     ],

@@ -166,6 +166,14 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
             can_accept=False,
         )
     labels = inspection.train.labels
+    if inspection.task == "classification" and inspection.train.num_labels == 1:
+        yield Finding(
+            kind="labels",
+            message=f"the training rows have one label, '{next(iter(labels))}'; classification needs at least two.",
+            advice="Add rows with other labels, or name the right column with data.label=….",
+            is_mistake=True,
+            can_accept=False,
+        )
     if alike := _find_similar_labels(labels):
         yield _label_mistake(
             inspection, f"the labels {_list_counts(alike)} differ only in case or spaces.", "Write them alike."

@@ -59,15 +59,17 @@ def _read_delimited(file: DataFile) -> Iterable[Mapping[str, Any]]:
     else:
         rows = [line.split("\t") for line in lines]
     header = [str(number) for number in range(1, len(rows[0]) + 1)]  # the recipe counts columns from 1
-    if _is_header(rows[0]):
+    if _is_header(rows[0], rows[1:]):
         header = rows.pop(0)
+    if len(set(header)) < len(header):  # the reader says which name occurs twice
+        return []
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def _is_header(names: Sequence[str]) -> bool:
-    """False if a name is long, a number or missing, or occurs twice: then it is a value of the first row."""
+def _is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """False if a name is long, a number or missing, or occurs again in its column: then it is a value of the first row."""
     has_names = all(name.strip() and len(name) <= MAX_NAME_LENGTH and not _is_number(name) for name in names)
-    return has_names and len(set(names)) == len(names)
+    return has_names and not any(name == value for row in rows for name, value in zip(names, row, strict=False))
 
 
 def _is_number(text: str) -> bool:
