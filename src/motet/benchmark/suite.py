@@ -23,6 +23,7 @@ from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import RECIPE_SUFFIXES, list_yaml_resources
 from motet.experiment.recipe.renamed_keys import print_rename_once
+from motet.experiment.recipe.yaml_files import parse_yaml
 from motet.missing_paths import describe_missing, is_path
 
 RecipeSettings = Mapping[str, Any]
@@ -185,7 +186,10 @@ def read_suite_text(name: str) -> str:
             f"{', '.join(list_suites())}."
         )
     if is_suite_file(name):
-        return Path(name).read_text("utf-8")
+        try:
+            return Path(name).read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"suite file '{name}' is not UTF-8 text ({error}). Save it as UTF-8.") from None
     if name not in list_suites():
         raise ConfigError(
             f"there is no suite '{name}'. Use one of {', '.join(list_suites())}, or the path of a .yaml file."
@@ -201,7 +205,7 @@ def is_suite_file(name: str) -> bool:
 def parse_suite(name: str, text: str) -> Suite:
     """Parse and check a suite in YAML."""
     try:
-        settings = yaml.safe_load(text)
+        settings = parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"suite '{name}' is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("tables"), dict) or not settings["tables"]:

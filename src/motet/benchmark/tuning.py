@@ -25,6 +25,7 @@ from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.scores import is_lower_better
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
+from motet.experiment.recipe.yaml_files import parse_yaml
 from motet.transport.private_files import write_atomically
 
 DEFAULT_DEV_SHARE = 0.1
@@ -273,7 +274,7 @@ def parse_methods(methods: Sequence[str], searches: Sequence[str], default: str)
 
 def _parse_value(value: Any) -> Any:
     """Read 5e-5 as a number, which YAML reads as a text."""
-    parsed = yaml.safe_load(value) if isinstance(value, str) else value
+    parsed = parse_yaml(value) if isinstance(value, str) else value
     try:
         return float(parsed) if isinstance(parsed, str) else parsed
     except ValueError:

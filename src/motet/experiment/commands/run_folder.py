@@ -15,6 +15,7 @@ from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import find_start_folder
+from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_missing
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
@@ -120,7 +121,7 @@ def load_config(folder: Path) -> RunConfig:
         raise ConfigError(f"{problem} Runs are in runs/<recipe>-<number>, or in the folder that was given as --out.")
     check_format(folder)
     try:
-        settings = yaml.safe_load(path.read_text("utf-8"))
+        settings = read_yaml(path)
     except yaml.YAMLError as error:
         raise ConfigError(f"'{path}' is not YAML: {first_line(error)}. Restore the file.") from None
     if not isinstance(settings, dict):

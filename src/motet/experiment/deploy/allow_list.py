@@ -9,6 +9,7 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
+from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_read_error
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.private_files import write_atomically
@@ -39,7 +40,7 @@ class AllowList:
 def load_allowed(path: str) -> dict[ClientId, str]:
     """Read names and hashes of tokens, as `motet allow` writes them."""
     try:
-        allowed = yaml.safe_load(Path(path).read_text("utf-8"))
+        allowed = read_yaml(Path(path))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(
             f"transport.allow: {describe_read_error(path, error)} Create it with: motet allow {path} NAME…"

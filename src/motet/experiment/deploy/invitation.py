@@ -11,6 +11,7 @@ import yaml
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_read_error
 from motet.transport.addresses import check_peer_address
 from motet.transport.admission import is_valid_name
@@ -64,8 +65,8 @@ class Invitation:
     @staticmethod
     def read(path: Path) -> Invitation:
         try:
-            fields = yaml.safe_load(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            fields = read_yaml(path)
+        except (OSError, yaml.YAMLError) as error:
             raise ConfigError(
                 f"invitation: {describe_read_error(path, error)} Expected the file that the operator of the server sent."
             ) from None

@@ -19,6 +19,7 @@ from motet.core.script import Reveal
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_read_error
 from motet.models.model_config import ModelConfig
 from motet.models.model_hash import base_model_name, hash_model
@@ -65,7 +66,7 @@ class JoinPolicy:
     def load(path: Path) -> JoinPolicy:
         """Read a policy file."""
         try:
-            settings = yaml.safe_load(path.read_text("utf-8"))
+            settings = read_yaml(path)
         except (OSError, yaml.YAMLError) as error:
             raise ConfigError(
                 f"--policy: {describe_read_error(path, error)} Create it with: motet policy init {path}"

@@ -18,6 +18,7 @@ from motet.experiment.deploy.network_options import MpiOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.yaml_files import read_yaml
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished
 from motet.transport.client_connection import ClientSetup
 from motet.transport.framing import OutgoingMessage
@@ -127,7 +128,7 @@ def choose_device(rank: int, size: int, options: MpiOptions, default: str) -> st
     if options.devices is None:
         return default
     try:
-        maps = yaml.safe_load(Path(options.devices).read_text("utf-8"))
+        maps = read_yaml(Path(options.devices))
         hosts = maps[options.devices_key] if options.devices_key else next(iter(maps.values()))
         devices = [
             f"cuda:{gpu}" for counts in hosts.values() for gpu, count in enumerate(counts) for _ in range(int(count))

@@ -14,6 +14,7 @@ from motet.core.suggestions import name_choices
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.experiment.recipe.start_folder import locate_files
+from motet.experiment.recipe.yaml_files import parse_yaml
 from motet.missing_paths import describe_missing, is_path
 
 RECIPE_SUFFIXES = (".yaml", ".yml")
@@ -76,7 +77,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
         if not equals or not path:
             raise ConfigError(f"'{text}' is not a setting; write section.key=value, such as solver.lr=1e-4.")
         try:
-            parsed = yaml.safe_load(value)
+            parsed = parse_yaml(value)
         except yaml.YAMLError:
             parsed = value
         for key in reversed(path.split(".")):
@@ -111,15 +112,15 @@ def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return merged
 
 
-def _read_recipe(name: str) -> tuple[str, str]:
-    """Return the label and the text of a recipe."""
+def _read_recipe(name: str) -> tuple[str, bytes]:
+    """Return the label and the content of a recipe."""
     path, known = Path(name), list_recipes()
     if is_path(name) and not path.exists():
         raise ConfigError(
             f"{describe_missing(name, known)} Expected the .yaml file of a recipe, or a name from: motet list recipes"
         )
     if path.suffix in RECIPE_SUFFIXES:
-        return path.stem, path.read_text("utf-8")
+        return path.stem, path.read_bytes()
     if name not in known and path.exists():
         raise ConfigError(
             f"'{name}' is not a recipe, which is a .yaml file. If it is your data, this proposes a recipe: "
@@ -127,12 +128,12 @@ def _read_recipe(name: str) -> tuple[str, str]:
         )
     if name not in known:
         raise ConfigError(f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}")
-    return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
+    return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_bytes()
 
 
-def _parse_recipe(text: str, label: str) -> dict[str, Any]:
+def _parse_recipe(text: bytes, label: str) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load(text) or {}
+        settings = parse_yaml(text) or {}
     except yaml.YAMLError as error:
         raise ConfigError(f"recipe '{label}' is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict):
