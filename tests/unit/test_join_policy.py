@@ -12,10 +12,11 @@ from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptan
 
 from motet.cli.policy import init
 from motet.core.errors import ConfigError, PrivacyError
+from motet.datasets.load_corpus import DataConfig
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
 from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
-from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, parse_client_data
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.experiment.recipe.run_config import RunConfig
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
@@ -234,7 +235,7 @@ def test_the_agreement_is_shown_and_never_loosened(tmp_path: Path) -> None:
 
 def test_the_agreement_is_checked_before_data_is_read(tmp_path: Path) -> None:
     acceptance = make_acceptance(tmp_path / "server", model={"name": "tiny", "max_tokens": 16, "config": SMALL})
-    data = parse_client_data(tmp_path / "missing.csv", [])
+    data = DataConfig(path=str(tmp_path / "missing.csv"))  # reading it would raise another error
     options = JoinOptions(names=("north",), data=data, config=None, state_folder=tmp_path, device="cpu")
     with pytest.raises(PrivacyError, match="refuses the run"):
         ClientBuilder(options)(acceptance)
