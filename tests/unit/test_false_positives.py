@@ -1,4 +1,4 @@
-"""The test of two methods finds a difference where there is none in 5 % of all experiments, whatever seeds and metrics do.
+"""The test of two methods finds a difference where there is none in at most 5 % of all experiments, whatever seeds do.
 
 Each experiment trains two equal methods with five seeds and evaluates them on the same texts. Each text has a
 difficulty, each method its own strengths and weaknesses on texts, and each seed a deviation in points.
@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from motet.benchmark.claim_tests import combine_leads
+from motet.report.paired_scores import PairedRuns, SharedUnits
 from motet.report.significance import Statistic, compare_crossed, holm, pseudo_values
 from motet.tasks.sufficient_statistics import metric_from_statistics
 
@@ -86,18 +88,19 @@ def find_differences(
 
 
 @pytest.mark.parametrize("metric", [accuracy, f1, bleu, rouge])
-def test_equal_methods_differ_in_five_percent_of_all_experiments(metric: Callable[..., Draw]) -> None:
+def test_equal_methods_differ_in_at_most_five_percent_of_all_experiments(metric: Callable[..., Draw]) -> None:
     rates = {deviation: find_differences(metric, deviation) for deviation in DEVIATIONS}
     power = {lead: find_differences(metric, 1.0, lead, 100) for lead in (2.0, 5.0)}
     print(f"{metric.__name__}: false positives {rates}; power for a lead of 2 and 5 points: {power}")
-    assert all(0.03 <= rate <= 0.07 for rate in rates.values()), rates
+    assert all(0.015 <= rate <= 0.065 for rate in rates.values()), rates
     assert power[2.0] < power[5.0] and power[5.0] > 0.3, power
 
 
-def test_the_best_of_eight_equal_methods_stands_out_in_five_percent_of_all_columns() -> None:
+@pytest.mark.parametrize("deviation", [1.0, 8.0])  # smaller and larger than the error from the texts
+def test_the_best_of_eight_equal_methods_stands_out_in_at_most_five_percent_of_all_columns(deviation: float) -> None:
     rng = np.random.default_rng(3)
-    effects = draw_seed_effects(rng, 150, 8, 1.0, 0.0)
-    examples = accuracy(rng, draw_quality(rng, 150, 8), effects)[0][..., 0]
+    effects = draw_seed_effects(rng, 300, 8, deviation, 0.0)
+    examples = accuracy(rng, draw_quality(rng, 300, 8), effects)[0][..., 0]
     differences = {(a, b): examples[:, a] - examples[:, b] for a, b in combinations(range(8), 2)}
     p_values = np.stack([compare_crossed(d.mean(-1), d).p for d in differences.values()], axis=-1)
     best = examples.mean((-2, -1)).argmax(1)
@@ -107,7 +110,7 @@ def test_the_best_of_eight_equal_methods_stands_out_in_five_percent_of_all_colum
     assert np.mean(unadjusted) > 0.3, "without a correction, the best stands out often"
 
 
-def test_a_bound_differs_from_the_best_of_seven_equal_methods_in_five_percent_of_all_columns() -> None:
+def test_a_bound_differs_from_the_best_of_seven_equal_methods_in_at_most_five_percent_of_all_columns() -> None:
     """The best method is chosen by looking, so that all pairs of the bound (the last row) and a method count."""
     rng = np.random.default_rng(4)
     effects = draw_seed_effects(rng, 150, 8, 1.0, 0.0)
@@ -117,3 +120,16 @@ def test_a_bound_differs_from_the_best_of_seven_equal_methods_in_five_percent_of
     best = examples[:, :7].mean((-2, -1)).argmax(1)
     assert np.mean([holm(p)[b] < 0.05 for p, b in zip(p_values, best, strict=True)]) <= 0.07
     assert np.mean([p[b] < 0.05 for p, b in zip(p_values, best, strict=True)]) > 0.07, "without a correction"
+
+
+def test_a_claim_about_three_shared_clients_does_not_take_them_for_many_texts() -> None:
+    """The same three clients in all seeds are three observations of the difference between clients."""
+    rng, owners = np.random.default_rng(6), [np.repeat(np.arange(3), 10)] * SEEDS
+    decided = []
+    for _ in range(400):
+        examples = list(np.repeat(rng.normal(size=3) + rng.normal(0, 0.5, (SEEDS, 3)), 10, axis=1))
+        values = np.array([run.mean() for run in examples])
+        pairs = PairedRuns(values, examples, owners, SharedUnits(examples=True, clients=True))
+        lead = combine_leads([[pairs]], is_counted=False)
+        decided.append(lead is not None and float(lead.estimate.p) < 0.05)
+    assert 0.015 <= np.mean(decided) <= 0.07

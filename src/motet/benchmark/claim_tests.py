@@ -22,7 +22,15 @@ from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_entry import TableEntry, format_interval, format_p_value
 from motet.benchmark.table_metrics import TableMetric
 from motet.report.paired_scores import PairedRuns
-from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL, Comparison, Estimate, compare_seeds, holm
+from motet.report.significance import (
+    MIN_SEEDS,
+    SIGNIFICANCE_LEVEL,
+    Comparison,
+    Estimate,
+    compare_models,
+    compare_seeds,
+    holm,
+)
 
 _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not shown", "shown")
 
@@ -159,7 +167,7 @@ class ClaimTable:
             if claim.judge(float(runs.values.mean())).verdict != "shown":
                 exceptions.append(self._describe_pair(left, right))
         is_counted = all(pair[0].column in self.metrics and self.metrics[pair[0].column].is_traffic for pair in pairs)
-        lead = _combine(list(by_corpus.values()), is_counted)
+        lead = combine_leads(list(by_corpus.values()), is_counted)
         return RowTest(claim, lead, len(pairs), len(by_corpus), tuple(exceptions))
 
     def _pair_runs(self, left: CellKey, right: CellKey) -> PairedRuns:
@@ -177,27 +185,28 @@ class ClaimTable:
         return f"{left.row} {means[0]:.1f}, {right.row} {means[1]:.1f} ({where})"
 
 
-def _combine(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> Lead | None:
+def combine_leads(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> Lead | None:
     """Return the mean lead over corpora. The columns of a corpus share its test examples, and the corpora share none."""
     runs = [pair for pairs in corpora for pair in pairs]
     if len({len(pair.values) for pair in runs}) != 1:
         return None
     values = np.mean([np.mean([pair.values for pair in pairs], axis=0) for pairs in corpora], axis=0)
     if len(values) >= MIN_SEEDS:
-        deviations = [np.mean([float(p.compare_over_seeds().fixed) ** 0.5 for p in pairs]) for pairs in corpora]
+        estimates = [[pair.compare_over_seeds() for pair in pairs] for pairs in corpora]
+        deviations = [np.mean([float(e.fixed) ** 0.5 for e in of_corpus]) for of_corpus in estimates]
+        degrees = min(e.fixed_degrees for of_corpus in estimates for e in of_corpus)
         has_examples = any(pair.examples is not None for pair in runs)
-        estimate = compare_seeds(values, float(np.square(deviations).sum()) / len(corpora) ** 2)
+        estimate = compare_seeds(values, float(np.square(deviations).sum()) / len(corpora) ** 2, degrees)
         return Lead(estimate, ("seeds", *(("examples",) if has_examples else ())))
     if is_counted:
-        zero = np.zeros(())
-        return Lead(Estimate(values.mean(), zero, np.ones(()), zero), ("seeds",))
+        return Lead(compare_models(values.mean(), 0.0, 1), ("seeds",))
     variances = [pair.model_variance() for pair in runs]
     if any(variance is None for variance in variances):
         return None
     deviations = [np.mean([(p.model_variance() or 0.0) ** 0.5 for p in pairs]) for pairs in corpora]
-    variance = np.asarray(np.square(deviations).sum() / len(corpora) ** 2)
-    degrees = float(sum(len(p.examples[0]) for p in runs if p.examples is not None) - 1)
-    return Lead(Estimate(values.mean(), variance, np.asarray(degrees), variance), ("examples",))
+    variance = float(np.square(deviations).sum()) / len(corpora) ** 2
+    degrees = sum(len(p.examples[0]) for p in runs if p.examples is not None) - 1
+    return Lead(compare_models(values.mean(), variance, degrees), ("examples",))
 
 
 def _join_results(claim: Claim, results: Sequence[ClaimResult]) -> ClaimResult:

@@ -1,8 +1,8 @@
 """Rank the methods of a column, and test their differences over seeds and test examples.
 
 The best method is chosen by looking at all of them, so that every pair of methods is a comparison: Holm's correction
-counts them all. Eight equal methods with five seeds then differ in 5 % of the columns. If only the comparisons with the
-best were counted, it would be 13 %.
+counts them all. Eight equal methods with five seeds then differ in 2 to 5 % of the columns. If only the comparisons with
+the best were counted, it would be 7 to 9 %.
 
 Bounds, such as isolated clients, are not ranked. Each is compared with the best method, too. That method was also chosen by
 looking, so that all pairs of a bound and a method are counted, apart from the pairs of methods.

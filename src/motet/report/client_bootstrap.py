@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from motet.report.significance import MIN_SEEDS, Comparison, Estimate, compare_seeds
+from motet.report.significance import MIN_SEEDS, Comparison, compare_models, compare_seeds
 
 RESAMPLES = 2000
 ClientStatistic = Callable[[np.ndarray], np.ndarray]  # maps the scores of clients (last axis) to a number
@@ -59,9 +59,7 @@ def compare_clients(
     # Resamples of n clients vary less than n clients do, by (n − 1)/n.
     variance = float(resampled.var()) * count / (count - 1)
     if len(values) < MIN_SEEDS:
-        spread = np.asarray(variance)
-        estimate = Estimate(values.mean(), spread, np.asarray(count - 1.0), fixed=spread)
-        return estimate.compare("clients")
+        return compare_models(values.mean(), variance, count - 1).compare("clients")
     # Seeds with other clients already vary as much as clients do.
     shared = variance if shares_clients else 0.0
     return compare_seeds(values, shared, count - 1).compare("seeds", "clients")

@@ -15,6 +15,7 @@ from motet.report.significance import (
     Statistic,
     compare_crossed,
     compare_examples,
+    compare_models,
     compare_seeds,
     pseudo_values,
 )
@@ -109,9 +110,7 @@ class PairedRuns:
         variance = self.model_variance()
         if self.examples is None or variance is None:
             return None
-        spread = np.asarray(variance)
-        estimate = Estimate(self.values.mean(), spread, np.asarray(len(self.examples[0]) - 1.0), fixed=spread)
-        return estimate.compare("examples")
+        return compare_models(self.values.mean(), variance, len(self.examples[0]) - 1).compare("examples")
 
     def model_variance(self) -> float | None:
         """Return the variance of the mean difference if only the examples vary; None if it is not known.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
+import numpy as np
+
+from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL, Estimate
 
 FEW_SEEDS = 10  # below, a variance between seeds is a rough estimate
 POWER = 0.8  # of ten experiments in which the difference exists, eight find it
@@ -32,16 +34,16 @@ def compute_power(difference: float, seeds: int, seed_variance: float, fixed_var
     `seed_variance` is the variance of the difference between seeds, `fixed_variance` the part of the variance of the
     mean that more seeds do not reduce (see `significance.Estimate`).
     """
-    from scipy.stats import nct, t
+    from scipy.stats import nct
 
     between = seed_variance / seeds
     variance = between + fixed_variance
     if variance <= 0:
         return float(difference != 0)
+    error = math.sqrt(variance)
+    test = Estimate(np.asarray(difference), np.asarray(between), seeds - 1, np.asarray(fixed_variance), math.inf)
     degrees = variance**2 / (between**2 / (seeds - 1)) if between > 0 else math.inf
-    degrees = min(degrees, 1e6)
-    threshold = t.ppf(1 - SIGNIFICANCE_LEVEL / 2, degrees)
-    return float(nct.sf(threshold, degrees, abs(difference) / math.sqrt(variance)))
+    return float(nct.sf(float(test.margin()) / error, min(degrees, 1e6), abs(difference) / error))
 
 
 def count_needed_seeds(difference: float, seed_variance: float, fixed_variance: float) -> int | None:
