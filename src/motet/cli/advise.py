@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import RESULTS, Settings, SourceFolder, app, handle_errors
+from motet.cli.terminal import echo
 
 Data = Annotated[
     str,
@@ -34,4 +35,4 @@ def advise(
 
     measured = load_settings(results)
     division = read_division(data, source, settings or [])
-    typer.echo(describe_advice(SettingFeatures(**describe_division(*division)), measured))
+    echo(describe_advice(SettingFeatures(**describe_division(*division)), measured))

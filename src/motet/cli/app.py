@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from motet.cli.terminal import echo
+
 if TYPE_CHECKING:
     from motet.transport.encrypted_files import EncryptionKey
 
@@ -30,7 +32,7 @@ def _print_version(is_requested: bool) -> None:
     if is_requested:
         import motet
 
-        typer.echo(f"motet {motet.__version__}")
+        echo(f"motet {motet.__version__}")
         raise typer.Exit
 
 
@@ -89,7 +91,7 @@ def _print_error(text: str) -> None:
     if is_json_log():
         logging.getLogger("motet.cli").error("%s", text)
     else:
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
 
 def _explain_file_error(error: Exception) -> str | None:

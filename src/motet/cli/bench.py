@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from motet.cli.app import RESULTS, Device, app, handle_errors
+from motet.cli.terminal import create_console, echo
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
@@ -108,7 +109,6 @@ def _run_phase(
     resources: SharedResources,
     workers: BenchmarkWorkers,
 ) -> None:
-    from rich.console import Console
 
     from motet.benchmark.scheduler import run_benchmark, split_resources
     from motet.benchmark.time_estimate import estimate_time
@@ -120,7 +120,7 @@ def _run_phase(
     if not runs or (name and not pending):
         return
     cells = f"{len(benchmark.searches)} searches" if name else f"{len(benchmark.cells)} cells"
-    typer.echo(f"{benchmark.title}{f', {name}' if name else ''}: {cells}, {_count_runs(runs, pending, store)}.")
+    echo(f"{benchmark.title}{f', {name}' if name else ''}: {cells}, {_count_runs(runs, pending, store)}.")
     if not pending:
         return
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
@@ -131,11 +131,11 @@ def _run_phase(
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
     duration = format_duration(estimate.seconds_left(pending))
-    typer.echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
+    echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
     if not dry_run:
         split_resources(device, estimate.jobs)
         workers.start(estimate.jobs)
-        run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
+        run_benchmark(runs, store, resources, estimate, create_benchmark_progress(create_console()))
         if estimate.jobs > 1:
             _retry_crowded(pending, store, resources, estimate, workers)
 
@@ -148,16 +148,15 @@ def _retry_crowded(
     workers: BenchmarkWorkers,
 ) -> None:
     """Repeat the runs that failed because the memory was too small for several at a time."""
-    from rich.console import Console
 
     from motet.benchmark.scheduler import retry_alone
     from motet.report.benchmark_progress import create_benchmark_progress
 
     crowded = {name: run for name, run in runs.items() if store.lacked_memory(name)}
     if crowded:
-        typer.echo(f"{len(crowded)} of the runs did not fit into the memory beside others, and run again, one by one.")
+        echo(f"{len(crowded)} of the runs did not fit into the memory beside others, and run again, one by one.")
         workers.stop()
-        retry_alone(crowded, store, resources, estimate, create_benchmark_progress(Console()))
+        retry_alone(crowded, store, resources, estimate, create_benchmark_progress(create_console()))
 
 
 def _count_runs(runs: dict[str, BenchmarkRun], pending: dict[str, BenchmarkRun], store: RunStore) -> str:
@@ -173,7 +172,7 @@ def _announce_kernels(device: str, jobs: int) -> None:
     from motet.experiment.build.executor_builder import resolve_device
 
     if jobs > 1 and resolve_device(device).type == "cuda" and not measure_cache()["kernels"].entries:
-        typer.echo(f"Compiling GPU kernels once for all {jobs} jobs. This takes about half a minute, and only once.")
+        echo(f"Compiling GPU kernels once for all {jobs} jobs. This takes about half a minute, and only once.")
 
 
 def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: PhaseOptions) -> None:
@@ -181,21 +180,19 @@ def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: Pha
     if options.retry:
         store.clear_failures(runs)
     if options.refresh and not options.dry_run and (outdated := store.remove_outdated(runs)):
-        typer.echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
+        echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
 
 
 def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
-    from rich.console import Console
 
     from motet.benchmark.scheduler import run_worker, split_resources
     from motet.report.benchmark_progress import BenchmarkLineProgress
 
     split_resources(benchmark.request.device, jobs)
-    run_worker(benchmark.phases(), BenchmarkLineProgress(Console()), parent)
+    run_worker(benchmark.phases(), BenchmarkLineProgress(create_console()), parent)
 
 
 def _print_results(benchmark: Benchmark, into: Path | None) -> None:
-    from rich.console import Console
     from rich.markdown import Markdown
 
     from motet.benchmark.benchmark_folder import write_results
@@ -203,15 +200,15 @@ def _print_results(benchmark: Benchmark, into: Path | None) -> None:
     from motet.core.errors import RunError
 
     tables, folder = write_results(benchmark), benchmark.folder
-    console: Any = Console()
+    console: Any = create_console()
     text = (folder / "results.md").read_text("utf-8")
     if console.is_terminal:
         console.print(Markdown(text))
     else:
-        typer.echo(text)
-    typer.echo(f"Results: {folder}/results.md, .tex, .json and figures. HTML report: motet report {folder}")
+        echo(text)
+    echo(f"Results: {folder}/results.md, .tex, .json and figures. HTML report: motet report {folder}")
     if into is not None:
-        typer.echo(fill_markdown_tables(into, benchmark, tables))
+        echo(fill_markdown_tables(into, benchmark, tables))
     if failures := benchmark.failures():
         cell, reason = next(iter(failures.items()))
         raise RunError(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import TRAINING, Device, RunFolder, app, handle_errors
+from motet.cli.terminal import echo
 
 
 @app.command(rich_help_panel=TRAINING)
@@ -27,11 +28,11 @@ def chat(
 
     session = open_chat(folder, base=base, device=device, max_new_tokens=max_new_tokens, system=system)
     if prompt is not None:
-        typer.echo(session.reply(prompt))
+        echo(session.reply(prompt))
         return
     is_terminal = sys.stdin.isatty()
     while line := _read_line("you: " if is_terminal else ""):
-        typer.echo(f"model: {session.reply(line)}" if is_terminal else session.reply(line))
+        echo(f"model: {session.reply(line)}" if is_terminal else session.reply(line))
 
 
 def _read_line(label: str) -> str:

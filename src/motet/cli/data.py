@@ -9,6 +9,7 @@ import typer
 
 from motet.cli.app import DATA, CorpusName, SourceFolder, app, handle_errors
 from motet.cli.fact_table import print_inspection, print_warnings
+from motet.cli.terminal import echo
 
 data_app = typer.Typer(help="Build dataset files from corpora, and inspect them.", no_args_is_help=True)
 DataSettings = Annotated[
@@ -32,7 +33,7 @@ def data_build(
     """Read a corpus and store it in one file that loads fast. Use it with data.path=FILE."""
     from motet.experiment.commands.corpus_commands import build_store
 
-    typer.echo(build_store(name, source, to, layout, settings or [], print_inspection))
+    echo(build_store(name, source, to, layout, settings or [], print_inspection))
 
 
 @data_app.command("show")
@@ -45,7 +46,7 @@ def data_show(
     """Show the contents of a corpus: task, size, columns, labels, clients and a few examples."""
     from motet.experiment.commands.corpus_commands import describe_corpus
 
-    typer.echo(describe_corpus(file))
+    echo(describe_corpus(file))
 
 
 @data_app.command("inspect")
@@ -65,21 +66,21 @@ def data_inspect(
     result = inspect_path(path, source, settings or [])
     print_inspection(result.inspection)
     if result.guess:
-        typer.echo(f"The columns are a guess: {result.guess}. Give the right ones if it is wrong.")
+        echo(f"The columns are a guess: {result.guess}. Give the right ones if it is wrong.")
     if result.unused:
-        typer.echo(f"Columns that are not used: {result.unused}.")
+        echo(f"Columns that are not used: {result.unused}.")
     for mistake in result.mistakes:
-        typer.secho(f"mistake ({mistake.kind}): {mistake}", fg="red")
+        echo(f"mistake ({mistake.kind}): {mistake}", color="red")
     print_warnings(result.warnings)
     if result.mistakes:
         kinds = dict.fromkeys(mistake.kind for mistake in result.mistakes if mistake.can_accept)
         hint = f", or if they are intended, set data.accept=[{', '.join(kinds)}]" if kinds else ""
-        typer.echo(f"A run stops for mistakes. Fix them{hint}.")
+        echo(f"A run stops for mistakes. Fix them{hint}.")
     if to is None:
-        typer.echo(f"# Proposed recipe\n{result.recipe}".rstrip())
+        echo(f"# Proposed recipe\n{result.recipe}".rstrip())
     else:
         to.write_text(result.recipe, "utf-8")
-        typer.echo(f"Recipe: {to}. Check it with: motet check {to}")
+        echo(f"Recipe: {to}. Check it with: motet check {to}")
 
 
 @app.command(rich_help_panel=DATA)
@@ -90,9 +91,9 @@ def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all entrie
 
     folder = cache_folder()
     if folder is None:
-        typer.echo("The cache is disabled: MOTET_CACHE is empty.")
+        echo("The cache is disabled: MOTET_CACHE is empty.")
         return
     uses = clear_cache() if clear else measure_cache()
-    typer.echo(f"{'Deleted from' if clear else 'Cache:'} {folder} (set MOTET_CACHE to use another folder)")
+    echo(f"{'Deleted from' if clear else 'Cache:'} {folder} (set MOTET_CACHE to use another folder)")
     for kind, use in uses.items():
-        typer.echo(f"  {kind:11} {use.entries:5} entries {use.size / 1e6:10,.1f} MB")
+        echo(f"  {kind:11} {use.entries:5} entries {use.size / 1e6:10,.1f} MB")

@@ -23,6 +23,7 @@ from motet.cli.app import (
 )
 from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, WithDashboard, require_known_token
 from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
+from motet.cli.terminal import echo
 
 if TYPE_CHECKING:
     from motet.experiment.recipe.run_config import RunConfig
@@ -152,7 +153,7 @@ def allow(
         revoke_clients(file, names)
         return
     for name, token in add_clients(file, names, replace=rotate).items():
-        typer.echo(f"{name}: {token}")
+        echo(f"{name}: {token}")
 
 
 @app.command("status", rich_help_panel=DEPLOYMENT)
@@ -166,4 +167,4 @@ def show_status(
     from motet.experiment.commands.run_state import describe_state
     from motet.report.run_status import format_status
 
-    typer.echo(format_status(describe_state(source, os.environ.get("MOTET_STATUS_TOKEN", ""))))
+    echo(format_status(describe_state(source, os.environ.get("MOTET_STATUS_TOKEN", ""))))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-import typer
+from motet.cli.terminal import echo
 
 if TYPE_CHECKING:
     from motet.datasets.inspection.corpus_inspection import CorpusInspection
@@ -22,7 +22,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
     line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for name, fact in facts.items():
         lines = wrap(fact, max(MIN_TEXT_WIDTH, line_width - name_width)) if line_width else [fact]
-        typer.echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
+        echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
 
 
 def print_inspection(inspection: CorpusInspection) -> None:
@@ -30,9 +30,9 @@ def print_inspection(inspection: CorpusInspection) -> None:
     from motet.datasets.inspection.inspection_table import describe_inspection
 
     print_facts(describe_inspection(inspection))
-    typer.echo()
+    echo()
 
 
 def print_warnings(warnings: Iterable[object]) -> None:
     for warning in warnings:
-        typer.secho(f"warning: {warning}", fg="yellow")
+        echo(f"warning: {warning}", color="yellow")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import DEPLOYMENT, app, handle_errors
+from motet.cli.terminal import echo
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -30,10 +31,10 @@ def identities(
     for client in clients:
         if revoke:
             Identities(str(folder)).revoke(client)
-            typer.echo(f"{client}: revoked here; copy {folder / client}.revoked to every client")
+            echo(f"{client}: revoked here; copy {folder / client}.revoked to every client")
             continue
         Identities(str(folder)).create(client, os.urandom, replace=rotate)
-        typer.echo(f"{client}: copy {folder / client}.pub to every client, and {folder / client}.key only to {client}")
+        echo(f"{client}: copy {folder / client}.pub to every client, and {folder / client}.key only to {client}")
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -49,9 +50,5 @@ def certificate(
     from motet.experiment.deploy.certificates import create_certificates
 
     expires = create_certificates(folder, hosts, replace=rotate)
-    typer.echo(
-        f"{folder / 'server.pem'}: for {', '.join(hosts)}, valid until {expires:%Y-%m-%d}. Keep server.key secret."
-    )
-    typer.echo(
-        f"{folder / 'ca.pem'}: give it to every client. Keep ca.key in a safe place; only new certificates need it."
-    )
+    echo(f"{folder / 'server.pem'}: for {', '.join(hosts)}, valid until {expires:%Y-%m-%d}. Keep server.key secret.")
+    echo(f"{folder / 'ca.pem'}: give it to every client. Keep ca.key in a safe place; only new certificates need it.")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import DEPLOYMENT, app, handle_errors
+from motet.cli.terminal import echo
 
 DEFAULT_PORT = 8443
 SERVER_FOLDER, SILO_FOLDER = Path("server"), Path("silo")
@@ -49,12 +50,10 @@ def server(
         data=data or Path(_ask("File with a few public texts and all labels", "--data")).expanduser(),
         settings=parse_overrides(overrides),
     )
-    create_server(setup, typer.echo)
-    typer.echo("\nSend one file to each silo, over a channel that nobody else can read:")
+    create_server(setup, echo)
+    echo("\nSend one file to each silo, over a channel that nobody else can read:")
     for name in setup.silos:
-        typer.echo(
-            f"  {folder / 'silos' / name}.yaml to {name}, who runs: motet init silo {name} --invitation {name}.yaml …"
-        )
+        echo(f"  {folder / 'silos' / name}.yaml to {name}, who runs: motet init silo {name} --invitation {name}.yaml …")
     _print_commands("Start the server:", [f"cd {shlex.quote(str(folder))}", setup.serve_command])
 
 
@@ -86,10 +85,10 @@ def silo(
         settings=overrides,
         max_epsilon=max_epsilon,
     )
-    create_silo(setup, typer.echo)
+    create_silo(setup, echo)
     name, others = setup.invitation.name, setup.invitation.others
     files = " and ".join(f"{other}.pub" for other in others)
-    typer.echo(
+    echo(
         f"\nSend {folder / 'keys' / name}.pub to {' and '.join(others)}, and put {files} into {folder / 'keys'}. Compare the "
         "files with them, by telephone for example: a server that exchanged them could read your updates."
     )
@@ -113,6 +112,6 @@ def _ask(question: str, option: str) -> str:
 
 
 def _print_commands(title: str, commands: list[str]) -> None:
-    typer.echo(f"\n{title}")
+    echo(f"\n{title}")
     for command in commands:
-        typer.echo(f"  {command}")
+        echo(f"  {command}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import RESULTS, RunFolder, app, handle_errors
+from motet.cli.terminal import create_console, echo
 
 
 @app.command(rich_help_panel=RESULTS)
@@ -39,7 +40,7 @@ def report(
         reports = collect_run_reports(dict(zip(names, folders, strict=True)))
         require_metrics(reports)
         write_report(path, join_titles(names), reports)
-    typer.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
+    echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB). Open it in a browser.")
 
 
 @app.command(rich_help_panel=RESULTS)
@@ -52,20 +53,19 @@ def compare(
 
     To compare two methods and not only two trained models, give two folders with the runs of at least five seeds each.
     """
-    from rich.console import Console
 
     from motet.experiment.commands.compare import compare_runs
     from motet.report.console_tables import build_comparison_table, build_settings_table
 
     comparison = compare_runs(first, second)
-    console = Console(width=None if Console().is_terminal else 120)
+    console = create_console(120)
     names = (str(first), str(second))
     if comparison.settings:
         console.print(build_settings_table(comparison.settings, names))
     else:
-        typer.echo("Both runs have the same settings.")
+        echo("Both runs have the same settings.")
     console.print(build_comparison_table(comparison.results, names))
-    typer.echo(comparison.verdict)
+    echo(comparison.verdict)
 
 
 @app.command(rich_help_panel=RESULTS)
@@ -83,7 +83,6 @@ def power(
     ] = 1.0,
 ) -> None:
     """Say how many seeds a difference between two methods needs, from the variance of the runs that you have."""
-    from rich.console import Console
 
     from motet.benchmark.benchmark_folder import load_benchmark
     from motet.benchmark.seed_planning import plan_runs, plan_seeds
@@ -94,9 +93,9 @@ def power(
         plans = [plan_runs(target, other, difference)]
     else:
         plans = plan_seeds(load_benchmark(target if target.exists() else _find_benchmark(target)), difference)
-    console = Console(width=None if Console().is_terminal else 120)
+    console = create_console(120)
     console.print(build_power_table(plans, difference))
-    typer.echo(describe_assumptions(min(plan.runs for plan in plans)))
+    echo(describe_assumptions(min(plan.runs for plan in plans)))
 
 
 @app.command(rich_help_panel=RESULTS)
@@ -110,7 +109,7 @@ def replay(
     from motet.experiment.commands.replay import replay_client
 
     for line in replay_client(folder, round, client):
-        typer.echo(line)
+        echo(line)
 
 
 def _find_benchmark(suite: Path) -> Path:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from motet.cli.terminal import create_console, echo
+
 if TYPE_CHECKING:
     from motet.report.progress import RunCallback
 
@@ -36,14 +38,13 @@ def print_line(text: str, **fields: Any) -> None:
     if is_json_log():
         logging.getLogger("motet.cli").info("%s", text, extra=fields)
     else:
-        typer.echo(text)
+        echo(text)
 
 
 def create_run_progress() -> RunCallback:
     """Return what shows the progress of a run: bars on a terminal, lines elsewhere, or JSON."""
-    from rich.console import Console
 
     from motet.report.json_log import JsonProgress, is_json_log
     from motet.report.progress import create_progress
 
-    return JsonProgress() if is_json_log() else create_progress(Console())
+    return JsonProgress() if is_json_log() else create_progress(create_console())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motet.cli.app import DATA, CorpusName, SourceFolder, app, handle_errors
+from motet.cli.terminal import create_console, echo
 
 if TYPE_CHECKING:
     from motet.report.html_page import PageTable
@@ -54,8 +55,8 @@ def partition_make(
     options = {**data.settings.get("partition", {}), **{k: v for k, v in flags.items() if v is not None}}
     config = ComponentConfig(str(options.pop("type", strategy)), options)
     path, message = make_partition(data, config, to, layout)
-    typer.echo(message)
-    typer.echo(f"Inspect it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
+    echo(message)
+    echo(f"Inspect it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
 
 
 @partition_app.command("show")
@@ -80,9 +81,9 @@ def partition_show(
     data = None if corpus is None else CorpusSource.from_overrides(corpus, source, settings or [], seed)
     partition, loaded_corpus = open_partition(file, name, data)
     page, table = write_partition_report(partition, loaded_corpus, to or file.with_suffix(""))
-    typer.echo(describe_partition(partition, loaded_corpus))
+    echo(describe_partition(partition, loaded_corpus))
     _print_table(table)
-    typer.echo(f"Figures: {page.parent}/*.png   HTML page: {page}")
+    echo(f"Figures: {page.parent}/*.png   HTML page: {page}")
 
 
 @partition_app.command("figure")
@@ -106,16 +107,17 @@ def partition_figure(
     loaded_corpus = CorpusSource.from_overrides(corpus, source, settings or [], seed).load()
     path = to or Path("figures") / f"{figure}-{loaded_corpus.name}.png"
     message = draw_paper_figure(figure, loaded_corpus, rng.Seed(seed), clients, path)
-    typer.echo(f"{path}: {message}")
+    echo(f"{path}: {message}")
 
 
 def _print_table(table: PageTable) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from motet.transport.display_text import make_printable
 
     console_table = Table(box=None, pad_edge=False)
     for index, heading in enumerate(table.headings):
         console_table.add_column(heading, justify="right" if index else "left")
     for row in table.rows:
-        console_table.add_row(*row)
-    Console(width=100, highlight=False).print(console_table)
+        console_table.add_row(*map(make_printable, row))
+    create_console(100).print(console_table)

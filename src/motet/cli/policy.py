@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import DEPLOYMENT, app, handle_errors
+from motet.cli.terminal import echo
 
 policy_app = typer.Typer(no_args_is_help=True, help="Write a policy: what a server may ask of this client.")
 audit_app = typer.Typer(help="Verify and print the audit log of a client.")
@@ -30,7 +31,7 @@ def init(
     if file.exists():
         raise ConfigError(f"'{file}' already exists; delete it, or give another name.")
     file.write_text(strict_policy(model or ["minilm"]), "utf-8")
-    typer.echo(f"Policy: {file}. Read it, change it, and use it with: motet join --policy {file} …")
+    echo(f"Policy: {file}. Read it, change it, and use it with: motet join --policy {file} …")
 
 
 @audit_app.callback(invoke_without_command=True)
@@ -56,10 +57,10 @@ def audit(
     if head and not any(str(entry["hash"]).startswith(head) for log in logs.values() for entry in log):
         raise ConfigError(f"no line has the hash {head}; lines were removed, or this is another log.")
     for file, entries in logs.items():
-        typer.echo(f"{file}: {len(entries)} lines, the chain of hashes is intact")
+        echo(f"{file}: {len(entries)} lines, the chain of hashes is intact")
         for entry in entries:
-            typer.echo(format_entry(entry))
-        typer.echo(f"head: {entries[-1]['hash'] if entries else 'none'}")
+            echo(format_entry(entry))
+        echo(f"head: {entries[-1]['hash'] if entries else 'none'}")
 
 
 @audit_app.command("privacy")
@@ -76,5 +77,5 @@ def audit_privacy(
     from motet.experiment.commands.privacy_audit import FIGURE_FILE, format_audit
     from motet.experiment.commands.privacy_audit import audit_privacy as run_audit
 
-    typer.echo(format_audit(run_audit(run, limit, canaries, batch)))
-    typer.echo(f"Figure: {run / FIGURE_FILE}")
+    echo(format_audit(run_audit(run, limit, canaries, batch)))
+    echo(f"Figure: {run / FIGURE_FILE}")

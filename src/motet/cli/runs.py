@@ -27,6 +27,7 @@ from motet.cli.app import (
 )
 from motet.cli.fact_table import print_facts, print_inspection, print_warnings
 from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
+from motet.cli.terminal import create_console, echo
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -109,7 +110,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
         result = dry_run(config, build_federation(config, on_inspection=print_inspection))
     print_facts(result.facts)
     print_warnings(result.warnings)
-    typer.echo("All checks passed.")
+    echo("All checks passed.")
 
 
 @app.command("list", rich_help_panel=TRAINING)
@@ -128,16 +129,16 @@ def list_command(
     from motet.experiment.commands.listings import list_entries, list_tables
 
     if kind is None:
-        typer.echo("What would you like to list? For example: motet list algorithms")
+        echo("What would you like to list? For example: motet list algorithms")
     entries = list_entries(kind) if kind is not None else list_tables()
     if as_json:
-        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
     name_width = max(len(name) for name in entries) + 2
     line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for name, description in entries.items():
         lines = wrap(description, max(40, line_width - name_width)) if line_width else [description]
-        typer.echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
+        echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
 
 
 @app.command(rich_help_panel=TRAINING)
@@ -149,7 +150,7 @@ def schema() -> None:
     """
     from motet.experiment.commands.recipe_schema import recipe_schema
 
-    typer.echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+    echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
 
 
 @app.command(rich_help_panel=TRAINING)
@@ -183,14 +184,14 @@ def export(
     if all_clients:
         _check_all_clients(client, push)
     folders, remote_clients = export_models(folder, to, client, all_clients, best, merged, read_state_key(state_key))
-    typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
+    echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
     if remote_clients:
-        typer.echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")
+        echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")
     if motet_only := [path for path in folders if needs_motet(path)]:
         hint = loading_code("", motet_only[0])
-        typer.echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")
+        echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")
     if push is not None:
-        typer.echo(f"Pushed to {push_model(to, push)}")
+        echo(f"Pushed to {push_model(to, push)}")
 
 
 def _check_all_clients(client: str | None, push: str | None) -> None:
@@ -229,7 +230,6 @@ def _start_profile(is_requested: bool) -> AbstractContextManager[Profiler | None
 
 def _print_profile(profiler: Profiler, folder: Path) -> None:
     """Print the breakdown, and write the trace and the picture."""
-    from rich.console import Console
 
     from motet.report.profile_files import (
         PICTURE_FILE,
@@ -241,7 +241,7 @@ def _print_profile(profiler: Profiler, folder: Path) -> None:
     )
 
     write_profile(profiler, folder)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = create_console(120)
     console.print(build_profile_table(profiler))
     console.print(describe_rounds(profiler), highlight=False)
     if advice := describe_bytecode():
@@ -291,7 +291,6 @@ def print_results(finished: FinishedRun) -> None:
 
 def _print_tables(finished: FinishedRun) -> None:
     """Print the results of a run next to those of its baselines."""
-    from rich.console import Console
 
     from motet.experiment.commands.model_export import loading_code
     from motet.experiment.commands.run_summary import describe_metrics
@@ -300,7 +299,7 @@ def _print_tables(finished: FinishedRun) -> None:
     summary, folder = finished.summary, finished.folder
     rows = {summary["algorithm"]: summary, **finished.baselines}
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = create_console(120)
     console.print(build_results_table(rows, title))
     details = describe_metrics(summary, {summary["headline"], *(g["headline"] for g in summary["groups"])})
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}

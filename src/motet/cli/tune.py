@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motet.cli.app import RESULTS, Device, Recipe, Settings, app, handle_errors
+from motet.cli.terminal import create_console, echo
 
 if TYPE_CHECKING:
     from motet.benchmark.cells import BenchmarkRun
@@ -54,16 +55,15 @@ def tune(
     all_trials = list(plan.runs(device))
     folder = out or Path("runs") / "tune" / Path(recipe).stem
     store = RunStore(folder)
-    typer.echo(f"{len(methods)} methods, {plan.budget} trials each.")
+    echo(f"{len(methods)} methods, {plan.budget} trials each.")
     _run_trials({run.name: run for trial in all_trials for run in trial.runs}, store)
     choices = choose(plan, all_trials, store)
     write_choices(folder, choices)
-    typer.echo(render_choices(choices))
-    typer.echo(f"Results: {folder}/tuning.md and tuning.json. The trials were evaluated on the development set alone.")
+    echo(render_choices(choices))
+    echo(f"Results: {folder}/tuning.md and tuning.json. The trials were evaluated on the development set alone.")
 
 
 def _run_trials(runs: dict[str, BenchmarkRun], store: RunStore) -> None:
-    from rich.console import Console
 
     from motet.benchmark.cells import check_runs
     from motet.benchmark.scheduler import run_benchmark
@@ -73,8 +73,8 @@ def _run_trials(runs: dict[str, BenchmarkRun], store: RunStore) -> None:
 
     check_runs(runs)
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
-    typer.echo(f"{len(runs) - len(pending)} of {len(runs)} runs done.")
+    echo(f"{len(runs) - len(pending)} of {len(runs)} runs done.")
     if pending:
         with SharedResources() as resources:
             estimate = estimate_time(pending, resources, jobs=1)
-            run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
+            run_benchmark(runs, store, resources, estimate, create_benchmark_progress(create_console()))

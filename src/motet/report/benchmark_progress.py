@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from motet.report.progress import format_scores
+from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
 
 
@@ -50,7 +51,7 @@ class BenchmarkLineProgress:
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
 
     def on_note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def on_run_end(self) -> None: ...
 
@@ -60,7 +61,7 @@ class BenchmarkBarProgress:
 
     def __init__(self, console: Console) -> None:
         columns = (
-            TextColumn("{task.description:42.42}"),
+            TextColumn("{task.description:42.42}", markup=False),
             BarColumn(24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[text]}"),
@@ -81,7 +82,9 @@ class BenchmarkBarProgress:
         self.bars.stop()
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
-        self.bars.update(self.current_run, description=name, total=rounds, completed=completed, text="", visible=True)
+        self.bars.update(
+            self.current_run, description=make_printable(name), total=rounds, completed=completed, text="", visible=True
+        )
 
     def on_round_begin(self, round: int, cohort_size: int) -> None: ...
     def on_client_done(self, answered: int, expected: int) -> None: ...
@@ -90,7 +93,7 @@ class BenchmarkBarProgress:
         self.bars.update(self.current_run, completed=round, text=format_scores(scores, primary_metric, traffic))
 
     def on_note(self, text: str) -> None:
-        self.bars.console.print(text, highlight=False, markup=False)
+        self.bars.console.print(make_printable(text), highlight=False, markup=False)
 
     def on_run_end(self) -> None:
         self.bars.update(self.current_run, visible=False)

@@ -9,13 +9,14 @@ from rich.table import Table
 
 from motet.report.power import SeedPlan
 from motet.report.progress import format_megabytes
+from motet.transport.display_text import make_printable
 
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     """Build a table with one row per summary (a run and its baselines)."""
     metric = next(iter(summaries.values()))["headline"]
     has_dev = any(summary.get("dev_best") for summary in summaries.values())
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=make_printable(title), title_justify="left", header_style="bold")
     table.add_column("method")
     has_initial = any(summary.get("initial") for summary in summaries.values())
     initial_column = ["before"] if has_initial else []
@@ -38,7 +39,7 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
         ]
         clients = _format_clients(summary["clients_final"])
         table.add_row(
-            name,
+            make_printable(name),
             *([*clients, *scores] if is_personal else [*scores, *clients]),
             format_megabytes(traffic["payload_up"]),
             format_megabytes(traffic["payload_down"]),
@@ -69,10 +70,10 @@ def _format_score(scores: Mapping[str, float], metric: str) -> str:
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
     """Build a table of the settings in which two runs differ."""
     table = Table(title="Different settings", title_justify="left", header_style="bold")
-    for name in ("setting", *names):
+    for name in ("setting", *map(make_printable, names)):
         table.add_column(name, overflow="fold")
     for row in settings:
-        table.add_row(*row)
+        table.add_row(*map(make_printable, row))
     return table
 
 
@@ -80,11 +81,13 @@ def build_comparison_table(results: Sequence[tuple[str, float | None, float | No
     """Build a table of the results of two runs, with the difference (second − first)."""
     table = Table(title="Results", title_justify="left", header_style="bold")
     table.add_column("metric")
-    for name in (*names, "difference"):
+    for name in (*map(make_printable, names), "difference"):
         table.add_column(name, justify="right")
     for name, first, second in results:
         difference = f"{second - first:+.4g}" if first is not None and second is not None else "–"
-        table.add_row(name, *("–" if value is None else f"{value:.4g}" for value in (first, second)), difference)
+        table.add_row(
+            make_printable(name), *("–" if value is None else f"{value:.4g}" for value in (first, second)), difference
+        )
     return table
 
 
@@ -96,5 +99,7 @@ def build_power_table(plans: Sequence[SeedPlan], difference: float) -> Table:
         table.add_column(name, justify="right")
     for plan in plans:
         counts = ["–" if count is None else str(count) for count in (plan.seeds, plan.most_seeds)]
-        table.add_row(plan.column, str(plan.runs), f"{plan.deviation:.2f}", f"{plan.fixed_error:.2f}", *counts)
+        table.add_row(
+            make_printable(plan.column), str(plan.runs), f"{plan.deviation:.2f}", f"{plan.fixed_error:.2f}", *counts
+        )
     return table

@@ -9,6 +9,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
 
 
@@ -68,7 +69,7 @@ class LineProgress:
         self.on_note(text)
 
     def on_note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def on_run_end(self) -> None: ...
 
@@ -81,13 +82,13 @@ class BarProgress:
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         columns = (
-            TextColumn("{task.description:14}"),
+            TextColumn("{task.description:14}", markup=False),
             BarColumn(24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[text]}"),
         )
         self.bars = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=False)
-        self.rounds = self.bars.add_task(name, total=rounds, completed=completed, text="")
+        self.rounds = self.bars.add_task(make_printable(name), total=rounds, completed=completed, text="")
         self.clients = self.bars.add_task("  clients", total=None, text="")
         self.bars.start()
 
@@ -101,7 +102,7 @@ class BarProgress:
         self.bars.update(self.rounds, completed=round, text=format_scores(scores, primary_metric, traffic))
 
     def on_note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(make_printable(text), highlight=False, markup=False)
 
     def on_run_end(self) -> None:
         self.bars.update(self.clients, visible=False)
