@@ -64,7 +64,8 @@ def embed_per_client(tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> 
 
 def embed(table: Tensor, ids: Tensor, padding_row: int | None = None) -> Tensor:
     """Look up ids in a table that all rows share."""
-    if not table.is_cuda:  # the gradients of a CPU have a fixed order
+    needs_grad = table.requires_grad and torch.is_grad_enabled()
+    if not needs_grad or not table.is_cuda:  # the gradients of a CPU have a fixed order
         return F.embedding(ids, table, padding_row)
     is_padding = None if padding_row is None else (ids == padding_row).unsqueeze(0)
     return embed_per_client(table.unsqueeze(0), ids.unsqueeze(0), is_padding)[0]
