@@ -59,7 +59,7 @@ def test_the_same_seed_draws_the_same_trials() -> None:
     assert all(1e-4 <= values["solver.lr"] <= 1e-1 for values in draws[0])
 
 
-def test_the_best_on_the_development_set_is_chosen_and_edges_are_reported(tmp_path: Path) -> None:
+def test_the_best_on_the_development_set_is_chosen_and_edges_and_ties_are_reported(tmp_path: Path) -> None:
     search = make_search(RATES, methods=("fedavg",), seeds=2)
     trials = list(search.runs("cpu"))
     assert [run.config.data.dev_share for run in trials[0].runs] == [0.1, 0.1]
@@ -71,6 +71,8 @@ def test_the_best_on_the_development_set_is_chosen_and_edges_are_reported(tmp_pa
     assert "| fedavg | 3 | 0.8000 | `solver.lr=0.1` | solver.lr 0.1 is at the edge of the grid |" in render_choices(
         [choice]
     )
+    (choice,) = choose(search, trials, write_scores(tmp_path / "c", trials, {0.001: 0.5, 0.01: 0.5, 0.1: 0.5}))
+    assert choice.ties == 2 and choice.remarks.startswith("2 other trials have the same score; solver.lr")
 
 
 @pytest.mark.parametrize(

@@ -157,5 +157,5 @@ def describe_search(rows: Sequence[TunedRow]) -> str:
         score = f"{choice.metric} {choice.score:.4f}" if choice.score is not None else f"no score: {choice.problem}"
         values = ", ".join(f"`{path}={value}`" for path, value in choice.values.items())
         columns = "all" if row.at else ", ".join(row.columns)
-        lines.append(f"| {choice.method} | {columns} | {score} | {values} | {'; '.join(choice.edges) or '–'} |")
+        lines.append(f"| {choice.method} | {columns} | {score} | {values} | {choice.remarks} |")
     return "\n\n".join([*sentences, "\n".join(lines)])

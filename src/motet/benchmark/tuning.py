@@ -96,7 +96,15 @@ class Choice:
     score: float | None
     values: Mapping[str, Any]
     edges: tuple[str, ...] = ()
+    ties: int = 0  # other trials with the same score
     problem: str = ""  # why there is no score
+
+    @property
+    def remarks(self) -> str:
+        """What a reader should know about the choice, for a cell of a table."""
+        trials = "1 other trial has" if self.ties == 1 else f"{self.ties} other trials have"
+        ties = (f"{trials} the same score",) if self.ties else ()
+        return "; ".join((*ties, *self.edges)) or "–"
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,8 @@ def choose_trial(
     sign = -1 if is_lower_better(name) else 1
     (_, score), best = max(finished, key=lambda pair: sign * pair[0][1])
     edges = tuple(edge for key in keys if (edge := key.describe_edge(best.values[key.path])))
-    return Choice(method, len(trials), name, score, dict(best.values), edges)
+    ties = sum(pair[0][1] == score for pair in finished) - 1
+    return Choice(method, len(trials), name, score, dict(best.values), edges, ties)
 
 
 def _mean_dev_score(trial: Trial, store: RunStore, metric: MetricSpec) -> tuple[str, float] | None:
@@ -226,15 +235,14 @@ def read_dev_score(summary: dict[str, Any] | None, folder: Path, metric: MetricS
 
 
 def render_choices(choices: Sequence[Choice]) -> str:
-    """Render the best settings of every method as a Markdown table, with the budget and the edges."""
+    """Render the best settings of every method as a Markdown table, with the budget, ties and edges."""
     lines = [
-        f"| method | trials | {choices[0].metric} on dev | best settings | edges |",
+        f"| method | trials | {choices[0].metric} on dev | best settings | remarks |",
         "| --- | ---: | ---: | --- | --- |",
     ]
     for choice in choices:
         values = ", ".join(f"`{path}={value}`" for path, value in choice.values.items())
-        edges = "; ".join(choice.edges) or "–"
-        lines.append(f"| {choice.method} | {choice.trials} | {choice.score:.4f} | {values} | {edges} |")
+        lines.append(f"| {choice.method} | {choice.trials} | {choice.score:.4f} | {values} | {choice.remarks} |")
     return "\n".join(lines) + "\n"
 
 
@@ -248,6 +256,7 @@ def write_choices(folder: Path, choices: Sequence[Choice]) -> None:
             "score": c.score,
             "settings": dict(c.values),
             "edges": c.edges,
+            "ties": c.ties,
         }
         for c in choices
     }
