@@ -13,7 +13,13 @@ from motet.core.rng import Seed
 from motet.experiment.build.component_builders import build_algorithm, build_channel, build_secure, resolve_defaults
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.loop.client_sampling import sample_cohort
-from motet.experiment.recipe.recipe_files import baseline_config, list_recipes, load_recipe, merge_settings
+from motet.experiment.recipe.recipe_files import (
+    baseline_config,
+    build_recipe,
+    list_recipes,
+    load_recipe,
+    merge_settings,
+)
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.optim import Adam, Momentum
 from motet.partitions.partition import NumberedClients
@@ -232,3 +238,18 @@ def test_a_component_is_a_name_or_a_section() -> None:
 
 def test_large_seeds_keep_all_their_digits() -> None:
     assert load_recipe("quickstart", [f"seed={2**53 + 1}"]).seed == 2**53 + 1
+
+
+@pytest.mark.parametrize("name", ["", "..", "../other", "/tmp/other", "a/b", "a\\b", ".hidden", "\x1b[2J", "x" * 101])
+def test_a_baseline_cannot_lead_out_of_the_folder_of_its_run(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a folder"):
+        build_recipe({"baselines": {name: {"algorithm": "fedavg"}}}, {})
+
+
+def test_names_in_a_recipe_may_have_dots() -> None:
+    """Labels of 20 Newsgroups have dots. A key with a dot is a path only at the top, and where it was renamed."""
+    settings = {"task": {"class_weights": {"comp.graphics": 2.0}}, "baselines": {"lr 0.1": {"solver.lr": 0.1}}}
+    config = build_recipe({**settings, "solver.lr": 0.5}, {"task.class_weights": {"sci.med": 3.0}})
+    assert config.task.options["class_weights"] == {"comp.graphics": 2.0, "sci.med": 3.0}
+    assert config.solver["lr"] == 0.5
+    assert baseline_config(config, "lr 0.1").solver["lr"] == 0.1

@@ -83,6 +83,7 @@ def test_a_table_on_request_is_run_only_if_it_is_selected(suite: Suite) -> None:
         (("columns: {α=1: {},", "columns: {1: {}, α=1: {},"), "the name 1 is not a string in YAML. .* quotes: '1'"),
         (("{shows: [accuracy", "{show: [accuracy"), "unknown option 'show'.*Did you mean 'shows'"),
         (("title: Two methods", "titel: Two methods"), "unknown option 'titel'"),
+        (("  methods:", '  "../methods":'), "suite two, tables: '../methods' cannot be the name of a folder"),
     ],
 )
 def test_a_mistake_in_a_suite_is_reported_with_its_position(change: tuple[str, str], message: str) -> None:

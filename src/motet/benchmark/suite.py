@@ -23,6 +23,7 @@ from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import RECIPE_SUFFIXES, list_yaml_resources
 from motet.experiment.recipe.renamed_keys import print_rename_once
+from motet.experiment.recipe.run_config import require_folder_name
 from motet.experiment.recipe.yaml_files import parse_yaml
 from motet.missing_paths import describe_missing, is_path
 
@@ -214,6 +215,7 @@ def parse_suite(name: str, text: str) -> Suite:
         )
     suite: Suite = instantiate(Suite, {"name": name, **settings}, f"suite {name}")
     for table_name in suite.tables:
+        require_folder_name(str(table_name), f"suite {name}, tables")  # its figures are files with this name
         table = suite.table(table_name)
         for column in table.columns:
             table.column(column)

@@ -99,7 +99,11 @@ def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
             if "." in name and not value:
                 continue  # configurations of older runs state that there is none: lora: 0
             print_rename_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
-        _set_nested(updated, str(name), _update_value(value, _join(path, str(name))))
+        new_value = _update_value(value, _join(path, str(name)))
+        if name != key or not path:
+            _set_nested(updated, str(name), new_value)
+        else:
+            updated[str(name)] = new_value  # a dot belongs to the name: class_weights: {comp.graphics: 2}
     return updated
 
 

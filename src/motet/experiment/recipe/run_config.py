@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -19,6 +20,7 @@ from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
 
 T = TypeVar("T")
+_FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,100}")
 Precision = Literal["auto", "float32", "bfloat16"]
 
 # Settings that change neither what is trained nor how. Server and clients may differ in them, and so may a resumed run.
@@ -224,6 +226,9 @@ class RunConfig:
     def from_settings(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
         """Build from nested settings, as YAML gives them."""
         sections = update_names(settings)
+        baselines = sections.get("baselines")
+        for name in baselines if isinstance(baselines, Mapping) else ():
+            require_folder_name(name, "baselines")
         groups = expand_groups(sections, sections.pop("groups", None) or ())
         sections["groups"] = tuple(_build(GroupConfig, group, f"groups[{i}]") for i, group in enumerate(groups))
         sections["codec"] = CodecConfig.from_settings(sections.get("codec"))
@@ -254,6 +259,15 @@ class RunConfig:
         if settings["solver"].get("keep_state") is False:  # runs that began before this key keep their digest
             del settings["solver"]["keep_state"]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def require_folder_name(name: str, path: str) -> None:
+    """Raise an error if a name in a recipe or a suite cannot be the name of a folder or file in the folder of a run."""
+    if not _FOLDER_NAME.fullmatch(name):
+        raise ConfigError(
+            f"{path}: '{name}' cannot be the name of a folder; expected 1 to 100 characters without / and \\, and no dot "
+            "first. Choose another name."
+        )
 
 
 def _build(kind: type[T], settings: Mapping[str, Any], path: str) -> T:
