@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 
 import motet
 from motet.cli import app
-from motet.core.errors import ConfigError
-from motet.experiment.commands.run_folder import create_run_folder, load_config
+from motet.core.errors import ConfigError, RunError
+from motet.experiment.commands.run_folder import create_run_folder, load_config, load_summary
 from motet.experiment.commands.run_format import RUN_FORMAT
+from motet.experiment.loop.metrics_log import read_metrics
+from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import VERSION_FILE
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
@@ -72,3 +74,14 @@ def test_a_client_of_another_version_is_told_which_one_the_server_has() -> None:
         f"the server uses protocol {PROTOCOL_VERSION} (Motet {motet.__version__}), you use {PROTOCOL_VERSION + 1}"
         in reason
     )
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[1]", b"[" * 100_000, b"\xff\xfe\xfd"], ids=["cut", "list", "deep", "bytes"]
+)
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
+def test_a_damaged_file_of_a_run_is_named(run: Path, name: str, content: bytes) -> None:
+    (run / name).write_bytes(content + b"\n")
+    with pytest.raises(RunError, match=rf"run/{name}' is damaged"):
+        load_summary(run) if name == "summary.json" else read_metrics(run)
+    assert list(MetricsTail(run).read()) == []

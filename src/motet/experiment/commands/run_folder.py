@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from motet.core.errors import ConfigError, first_line
+from motet.core.errors import ConfigError, RunError, first_line
 from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
@@ -131,5 +131,7 @@ def load_config(folder: Path) -> RunConfig:
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
     """Load the summary of a run; None if it is not finished."""
-    summary: dict[str, Any] | None = read_json(folder / "summary.json")
+    summary = read_json(folder / "summary.json")
+    if summary is not None and not isinstance(summary, dict):
+        raise RunError(f"'{folder / 'summary.json'}' is damaged: it has no results. Restore it, or run again.")
     return summary

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from motet.core.errors import RunError
+from motet.experiment.loop.json_files import parse_json
 from motet.report.client_bootstrap import client_spread, worst_tenth
 from motet.transport.private_files import create_private_folder
 from motet.transport.traffic import Traffic
@@ -87,7 +89,16 @@ def read_metrics(folder: Path) -> MetricsLog:
 
 
 def _read_rows(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    rows = [parse_json(line, path) for line in path.read_bytes().splitlines()]
+    if damaged := next((number for number, row in enumerate(rows, 1) if not is_row(row)), None):
+        raise RunError(
+            f"'{path}' is damaged: line {damaged} is not a metric. Restore it, or run again in another folder."
+        )
+    return rows
+
+
+def is_row(value: Any) -> bool:
+    return isinstance(value, dict) and {"round", "who", "split", "name", "value"} <= value.keys()
 
 
 def _round_to_milliseconds(seconds: float) -> float:

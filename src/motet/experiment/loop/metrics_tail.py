@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from motet.experiment.loop.metrics_log import Row
+from motet.experiment.loop.metrics_log import Row, is_row
 
 CHECKED_BYTES = 128  # before the cursor
 
@@ -61,6 +61,6 @@ def _parse_row(line: bytes) -> Row | None:
     """Return a row; None for a line that is damaged, for instance by a full disk."""
     try:
         row: Row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and {"round", "who", "split", "name", "value"} <= row.keys() else None
+    return row if is_row(row) else None
