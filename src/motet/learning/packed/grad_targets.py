@@ -64,3 +64,33 @@ class ViewCache:
         if key not in self.views:
             self.views[key] = make()
         return self.views[key]
+
+
+def collect_leaf_grads(grads: Tensor, views: LeafViews, add: bool) -> None:
+    """Copy the gradients of leaves to their views of `grads` [clients, size], or add them.
+
+    The views follow each other. Neighbors with the same dtype are one operation.
+    """
+    pending: list[Tensor] = []
+    start = end = 0
+
+    def flush() -> None:
+        if pending:
+            target = grads[:, start:end]
+            values = torch.cat(pending, 1) if len(pending) > 1 else pending[0]
+            target.add_(values) if add else target.copy_(values)
+
+    for leaf, view in views:
+        grad, size = leaf.grad, view[0].numel()
+        if grad is None:
+            flush()
+            pending, start = [], end + size
+            if not add:
+                view.zero_()
+        else:
+            if pending and pending[0].dtype != grad.dtype:
+                flush()
+                pending, start = [], end
+            pending.append(grad.reshape(len(grads), -1))
+        end += size
+    flush()

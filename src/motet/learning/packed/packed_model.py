@@ -23,7 +23,7 @@ from motet.learning.packed.attention_workarounds import disable_caches, masked_a
 from motet.learning.packed.cpu_attention import install_fast_dropout
 from motet.learning.packed.cuda_graphs import drops_layers
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
-from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, write_remaining
+from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, collect_leaf_grads, write_remaining
 from motet.learning.packed.packed_blocks import install_packed_blocks
 from motet.learning.packed.packed_layers import (
     ClientAxis,
@@ -231,34 +231,12 @@ class PackedModel:
             target.is_written = False
 
     def collect_grads(self, add: bool = False) -> None:
-        """Copy the leaves' gradients into `grads`, or add them. Neighbors with the same dtype are one operation."""
-        clients = self.client_axis.clients
+        """Copy the leaves' gradients into `grads`, or add them."""
         if self.writes_grads:
             write_remaining(self.leaves.values(), self.client_axis.grad_targets)
             return
-        pending: list[Tensor] = []
-        start = end = 0
-
-        def flush() -> None:
-            if pending:
-                target = self.grads[:clients, start:end]
-                grads = torch.cat(pending, 1) if len(pending) > 1 else pending[0]
-                target.add_(grads) if add else target.copy_(grads)
-
-        for name, view in self.tensor_views(self.grads[:clients]):
-            grad, size = self.leaves[name].grad, view[0].numel()
-            if grad is None:
-                flush()
-                pending, start = [], end + size
-                if not add:
-                    view.zero_()
-            else:
-                if pending and pending[0].dtype != grad.dtype:
-                    flush()
-                    pending, start = [], end
-                pending.append(grad.reshape(clients, -1))
-            end += size
-        flush()
+        grads = self.grads[: self.client_axis.clients]
+        collect_leaf_grads(grads, [(self.leaves[name], view) for name, view in self.tensor_views(grads)], add)
 
     def train_only(self, layers: Layers | None) -> None:
         """Compute gradients only for these layers; None: for all. The gradients of the others are 0."""
