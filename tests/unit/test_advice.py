@@ -19,6 +19,7 @@ from motet.cli import app
 from motet.codecs import CODECS
 from motet.core.install_hint import install_command
 from motet.experiment.build.in_process_options import InProcessOptions
+from motet.experiment.commands.listings import TABLES
 from motet.experiment.commands.recipe_keys import list_keys
 from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
 from motet.experiment.recipe.config_parsing import list_parameters
@@ -216,3 +217,9 @@ def test_a_full_disk_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         with pytest.raises(SystemExit):
             write()
         assert "motet: No space left on device. Check permissions and disk space" in capsys.readouterr().err
+
+
+def test_the_help_of_list_names_all_tables() -> None:
+    command: Any = typer.main.get_command(app)
+    (kind,) = (parameter for parameter in command.commands["list"].params if parameter.name == "kind")
+    assert re.findall(r"\w+", kind.help.replace(" or ", " ")) == list(TABLES)

@@ -120,7 +120,8 @@ def list_command(
         str | None,
         typer.Argument(
             metavar="KIND",
-            help="algorithms, tasks, datasets, models, partitions, codecs, transports, trackers, recipes, keys or suites.",
+            help="algorithms, tasks, datasets, formats, models, partitions, codecs, transports, secure, privacy, robust, "
+            "trackers, recipes, keys or suites.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

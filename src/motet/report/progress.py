@@ -55,7 +55,7 @@ class LineProgress:
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         self.name, self.rounds, self.first, self.start_time = name, rounds, completed, time.monotonic()
         resumed = f"{name}: resuming after round {completed} of {rounds}"
-        self.on_note(resumed if completed else f"{name}: {rounds} rounds")
+        self.on_note(resumed if completed else f"{name}: {rounds} round{'s' if rounds != 1 else ''}")
 
     def on_round_begin(self, round: int, cohort_size: int) -> None: ...
     def on_client_done(self, answered: int, expected: int) -> None: ...

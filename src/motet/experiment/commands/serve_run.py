@@ -157,7 +157,8 @@ def _describe_end(summary: dict[str, Any]) -> str:
     value = clients.get("mean") if summary["headline_split"] == "local" else summary["final"].get(metric)
     owner = "the clients' models, on average" if summary["headline_split"] == "local" else "the common model"
     score = "" if value is None else f"; {metric} of {owner}: {value:.3f}"
-    return f"the run is over after {summary['rounds']} rounds{score}"
+    rounds = summary["rounds"]
+    return f"the run is over after {rounds} round{'s' if rounds != 1 else ''}{score}"
 
 
 def _describe_failure(error: Exception) -> str:
