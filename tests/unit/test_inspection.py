@@ -296,3 +296,10 @@ def test_columns_that_are_not_used_are_described() -> None:
     assert describe_unused(preview, {"text": "the lines of the file"}) == ""
     spaced = {"body": preview["body"], "Who wrote?": preview["site"]}
     assert "'data.client=Who wrote?'" in describe_unused(spaced, sources), "as a shell reads it"
+
+
+def test_no_columns_are_guessed_from_a_line_of_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("body,topic\n" + "a long text about bread,food\n" * 4)
+    assert list(preview_table(tmp_path / "a.csv")) == ["body", "topic"]
+    monkeypatch.setattr("motet.datasets.inspection.table_preview.MAX_LINE_LENGTH", 20)
+    assert preview_table(tmp_path / "a.csv") == {}

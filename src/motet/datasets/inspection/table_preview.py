@@ -15,6 +15,7 @@ from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.read_log import ReadLog
 
 PREVIEW_ROWS = 500
+MAX_LINE_LENGTH = 10_000_000  # characters; a longer line is not one row of a table, and its fields take gigabytes
 DELIMITERS = ",;\t|"
 MAX_NAME_LENGTH = 40
 Preview = dict[str, list[str]]
@@ -51,7 +52,7 @@ def _collect_columns(rows: Iterable[Mapping[str, Any]]) -> Preview:
 
 def _read_delimited(file: DataFile) -> Iterable[Mapping[str, Any]]:
     lines = [line for _, line in islice(file.read_lines(), PREVIEW_ROWS + 1)]
-    if not lines:
+    if not lines or max(map(len, lines)) > MAX_LINE_LENGTH:
         return []
     if file.suffix == ".csv":
         delimiter = file.options.delimiter or max(DELIMITERS, key=lines[0].count)
