@@ -13,11 +13,14 @@ from motet.cli import app
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder, load_config, load_summary
 from motet.experiment.commands.run_format import RUN_FORMAT
+from motet.experiment.loop.checkpoint import Checkpoint, RunProgress, load_checkpoint, save_checkpoint
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import VERSION_FILE
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
+from motet.transport.traffic import Traffic
+from motet.wire import format as wire_format
 
 
 @pytest.fixture
@@ -36,6 +39,26 @@ def test_a_run_has_the_version_that_wrote_it(run: Path) -> None:
 def test_a_run_from_before_there_were_versions_can_be_resumed(run: Path) -> None:
     (run / VERSION_FILE).unlink()
     assert load_config(run).rounds == 4
+
+
+def save_without_last_fields(folder: Path, missing: int) -> None:
+    """Save a checkpoint as an older version did, in which the last fields did not exist."""
+    progress = RunProgress(rounds=3, state=None, traffic=Traffic(), noisy_sums=0, sums_by_client={})
+    names = wire_format._field_names
+    old_names = {Checkpoint: names(Checkpoint)[:-missing]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_format, "_field_names", lambda cls: old_names.get(cls) or names(cls))
+        save_checkpoint(folder, Checkpoint(progress, {}, 5, 1.0, "d", failures=((1, "ann", "no memory"),)))
+
+
+def test_a_checkpoint_without_the_fields_that_were_added_since_is_loaded(tmp_path: Path) -> None:
+    save_without_last_fields(tmp_path, 1)
+    checkpoint = load_checkpoint(tmp_path, "d")
+    assert checkpoint is not None
+    assert (checkpoint.progress.rounds, checkpoint.metrics_bytes, checkpoint.failures) == (3, 5, ())
+    save_without_last_fields(tmp_path, 4)  # one of them is needed
+    with pytest.raises(RunError, match="Checkpoint has 4 fields; expected 8"):
+        load_checkpoint(tmp_path, "d")
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,14 @@ def _field_names(message_class: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(message_class))
 
 
+@cache
+def _count_required(message_class: type) -> int:
+    """Return the number of fields without a default."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(message_class)
+    return sum(field.default is missing and field.default_factory is missing for field in fields)
+
+
 def _encode_list(values: Iterable[Any], buffers: list[Buffer], find_key: FindKey) -> str:
     return f"[{','.join(_encode(value, buffers, find_key) for value in values)}]"
 
@@ -286,10 +294,11 @@ class _Decoder:
             raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
         self.limits.check_message(name)
         fields = _field_names(message_class)
-        if len(fields) != len(values):
+        # A file of an older version has no field that was added since. Such fields come last and have defaults.
+        if not _count_required(message_class) <= len(values) <= len(fields):
             raise WireError(f"{name} has {len(values)} fields; expected {len(fields)}: {', '.join(fields)}.")
         types = field_types(message_class)
-        for field, value in zip(fields, values, strict=True):
+        for field, value in zip(fields, values, strict=False):
             if not matches_type(value, types[field]):
                 raise WireError(f"{name}.{field} is a {type(value).__name__}; expected {types[field]}.")
         message = message_class(*values)
