@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,12 @@ pytestmark = pytest.mark.skipif(
 RECIPE, CLIENTS = "toy-classification", 3
 SETTINGS = [f"partition.clients={CLIENTS}", "data.limit=60", "data.test_limit=16", "device=cpu"]
 PATIENCE = 600.0  # seconds; a busy machine starts Flower's processes slowly
+
+
+def _is_server_app(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it may have ended in the meantime
+        return any("flwr-serverapp" in word for word in process.cmdline())
+    return False
 
 
 class FlowerProcesses:
@@ -96,7 +103,7 @@ class FlowerProcesses:
 
     def find_server_app(self) -> psutil.Process | None:
         tree = psutil.Process(self.processes["superlink"].pid).children(recursive=True)
-        return next((p for p in tree if any("flwr-serverapp" in word for word in p.cmdline())), None)
+        return next(filter(_is_server_app, tree), None)
 
     def stop(self) -> None:
         for process in self.processes.values():
