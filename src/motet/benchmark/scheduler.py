@@ -106,7 +106,7 @@ def retry_alone(
     estimate: TimeEstimate,
     callback: BenchmarkCallback,
 ) -> None:
-    """Execute runs that did not fit beside others again, one after another with the whole device. No worker may run."""
+    """Repeat runs that ran out of memory beside others, one at a time and with the whole device. No worker may run."""
     resources.close_executor()
     for device in {resolve_device(run.config.device) for run in runs.values()} | {torch.device("cpu")}:
         limit_device_memory(device, 1.0)

@@ -147,14 +147,14 @@ def _retry_crowded(
     estimate: TimeEstimate,
     workers: BenchmarkWorkers,
 ) -> None:
-    """Repeat the runs that failed because the memory was too small for several at a time."""
+    """Repeat the runs that ran out of memory beside others."""
 
     from motet.benchmark.scheduler import retry_alone
     from motet.report.benchmark_progress import create_benchmark_progress
 
     crowded = {name: run for name, run in runs.items() if store.lacked_memory(name)}
     if crowded:
-        echo(f"{len(crowded)} of the runs did not fit into the memory beside others, and run again, one by one.")
+        echo(f"{len(crowded)} of {len(runs)} runs ran out of memory beside others. They are repeated one at a time.")
         workers.stop()
         retry_alone(crowded, store, resources, estimate, create_benchmark_progress(create_console()))
 

@@ -158,21 +158,15 @@ def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
 def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
     if inspection.only_in_test and inspection.train.rows:
         unseen = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
-        yield Finding(
-            kind="labels",
-            message=f"{unseen}: labels of test rows that no training row has.",
-            advice="Fix these rows, or add training rows with these labels.",
-            is_mistake=True,
-            can_accept=False,
+        yield _unusable_labels(
+            f"{unseen}: labels of test rows that no training row has.",
+            "Fix these rows, or add training rows with these labels.",
         )
     labels = inspection.train.labels
     if inspection.task == "classification" and inspection.train.num_labels == 1:
-        yield Finding(
-            kind="labels",
-            message=f"the training rows have one label, '{next(iter(labels))}'; classification needs at least two.",
-            advice="Add rows with other labels, or name the right column with data.label=….",
-            is_mistake=True,
-            can_accept=False,
+        yield _unusable_labels(
+            f"the training rows have one label, '{next(iter(labels))}'; classification needs at least two.",
+            "Add rows with other labels, or name the right column with data.label=….",
         )
     if alike := _find_similar_labels(labels):
         yield _label_mistake(
@@ -209,6 +203,11 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
 
 def _label_mistake(inspection: CorpusInspection, message: str, advice: str) -> Finding:
     return Finding(kind="labels", message=message, advice=advice, is_mistake=not inspection.is_published)
+
+
+def _unusable_labels(message: str, advice: str) -> Finding:
+    """Return a mistake that makes training or evaluation impossible, so that it cannot be accepted."""
+    return Finding(kind="labels", message=message, advice=advice, is_mistake=True, can_accept=False)
 
 
 def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
