@@ -99,13 +99,16 @@ def test_costs_can_be_those_of_reaching_a_score_on_the_clients_own_test_sets(tmp
     for round, accuracy in ((1, 0.5), (2, 0.8)):
         traffic = Traffic(payload_up=1_000_000 * round, payload_down=2_000_000 * round)
         log.add(round, "server", "global", {"accuracy": accuracy + 0.1}, traffic)
-        log.add(round, "clients", "test", {"accuracy": accuracy}, traffic)
+        log.add(round, "clients", "test", {"accuracy": accuracy, "f1": accuracy - 0.2, "loss": 1 - accuracy}, traffic)
 
     def read(shows: str) -> float | None:
         return TableMetric(shows).read({"headline": "accuracy"}, tmp_path)
 
     assert (read("rounds to 0.6"), read("rounds to local 0.6"), read("rounds to local 0.9")) == (1.0, 2.0, None)
-    assert read("MB to local 0.6") == 6.0
+    assert (read("MB to local 0.6"), read("MB to local f1 0.3"), read("MB to local loss 0.5")) == (6.0, 3.0, 3.0)
+    assert (read("rounds to local f1 0.6"), read("rounds to local loss 0.3")) == (2.0, 2.0)
+    with pytest.raises(ConfigError, match=r"this task has the metrics accuracy, f1\. Did you mean 'f1'"):
+        TableMetric("MB to f11 0.6").check(["accuracy", "f1"], RunConfig("toy"))
     with pytest.raises(ConfigError, match=r"only the last round has local scores; add evaluation: \{local: true\}"):
         TableMetric("MB to local 0.6").check(["accuracy"], RunConfig("toy"))
 

@@ -14,6 +14,7 @@
 | `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
 | `rounds to 0.84`, `MB to 0.84`, `virtual seconds to 0.84` | cost until the primary metric first reached the value |
 | `MB to local 0.84` | the same for the clients' models on their own test sets (needs `evaluation.local`) |
+| `MB to local f1 0.84`, `rounds to f1 0.84` | the same for another metric |
 | `accuracy after 600 virtual seconds` | the last evaluation before that time on the clock of an emulated network |
 | `seconds` | wall time |
 
@@ -24,7 +25,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,7 +52,7 @@ PRIMARY_METRIC = "primary_metric"
 TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
 _AFTER_SECONDS = re.compile(r"(\S+) after (\d+\.?\d*) virtual seconds")
-_REACH = re.compile(r"(rounds|MB|virtual seconds) to (local )?(\d+\.?\d*|\.\d+)")
+_REACH = re.compile(r"(rounds|MB|virtual seconds) to (local )?(?:([a-z]\S*) )?(\d+\.?\d*|\.\d+)")
 _COST_KEYS = {"rounds to": ("round", 1.0), "MB to": ("bytes", 1e6), "virtual seconds to": ("network_seconds", 1.0)}
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
@@ -64,14 +65,15 @@ class MetricSpec(NamedTuple):
 
     `kind` says which number it is: "last" (the metric after the last round), one of `_PREFIXES` ("best", "local", …),
     "after" (the metric after a given round), "after seconds" (at a given time of an emulated network), "rounds to", "MB
-    to" or "virtual seconds to" (a given score), "MB", "MB up", "MB down" or "seconds". `is_local` says that the score to
-    reach is the mean over the clients' own test sets.
+    to" or "virtual seconds to" (a given score), "MB", "MB up", "MB down" or "seconds". `target` is the metric whose score is
+    to be reached, and `is_local` says that the score is the mean over the clients' own test sets.
     """
 
     kind: str
     metric: str | None = None
     round: int = 0
     threshold: float = 0.0
+    target: str = PRIMARY_METRIC
     is_local: bool = False
 
 
@@ -80,7 +82,8 @@ def parse_metric(text: str) -> MetricSpec:
     if text in (*_TRAFFIC_KEYS, "seconds"):
         return MetricSpec(kind=text)
     if match := _REACH.fullmatch(text):
-        return MetricSpec(kind=f"{match[1]} to", threshold=float(match[3]), is_local=match[2] is not None)
+        target, is_local = match[3] or PRIMARY_METRIC, match[2] is not None
+        return MetricSpec(kind=f"{match[1]} to", threshold=float(match[4]), target=target, is_local=is_local)
     if match := _AFTER_SECONDS.fullmatch(text):
         return MetricSpec(kind="after seconds", metric=_update_word(match[1]), threshold=float(match[2]))
     if match := _AFTER.fullmatch(text):
@@ -91,7 +94,7 @@ def parse_metric(text: str) -> MetricSpec:
         raise ConfigError(
             f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, spread, shared, best or "
             "dev-best and a metric, or e.g. 'accuracy after 5', 'accuracy after 600 virtual seconds', 'rounds to 0.8', "
-            "'MB to 0.8', 'MB to local 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
+            "'MB to 0.8', 'MB to local 0.8', 'MB to f1 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
         )
     return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
 
@@ -168,7 +171,7 @@ class TableMetric:
             return float(summary["seconds"])
         rows = read_metrics(folder).rows
         if kind in _COST_KEYS:
-            return _cost_to_reach(rows, summary["headline"], self.spec)
+            return _cost_to_reach(rows, _resolve(self.spec.target, summary), self.spec)
         score = self._read_score(rows, summary)
         return None if score is None else self.scale * score
 
@@ -199,7 +202,7 @@ class TableMetric:
         return self.scale * np.array(self._client_scores(read_metrics(folder).rows, self._metric_name(summary)))
 
     def _metric_name(self, summary: dict[str, Any]) -> str:
-        return str(summary["headline"]) if self.spec.metric == PRIMARY_METRIC else self.spec.metric or ""
+        return _resolve(self.spec.metric or "", summary)
 
     def _client_scores(self, rows: list[Row], metric: str) -> list[float]:
         return [r["value"] for r in self._client_rows(rows) if r["split"] == "test" and r["name"] == metric]
@@ -207,10 +210,11 @@ class TableMetric:
     def check(self, metric_names: Collection[str], config: RunConfig) -> None:
         """Raise ConfigError if a run with this configuration, for a task with these metrics, will not have the number."""
         spec = self.spec
-        if spec.metric is not None and spec.metric not in (*metric_names, PRIMARY_METRIC, "loss", "epsilon"):
+        metric = spec.metric or spec.target
+        if metric not in (*metric_names, PRIMARY_METRIC, "loss", "epsilon"):
             raise ConfigError(
                 f"shows: '{self.shows}': this task has the metrics {', '.join(metric_names)}."
-                f"{did_you_mean(spec.metric, metric_names)}"
+                f"{did_you_mean(metric, metric_names)}"
             )
         if spec.kind in ("after seconds", "virtual seconds to") and config.network is None:
             raise ConfigError(f"shows: '{self.shows}': the run has no virtual clock; add a section network.")
@@ -260,13 +264,19 @@ class TableMetric:
         return [r for r in rows if is_client_row(r) and r["who"].startswith(self.clients or "")]
 
 
-def _cost_to_reach(rows: list[Row], primary_metric: str, spec: MetricSpec) -> float | None:
+def _resolve(metric: str, summary: Mapping[str, Any]) -> str:
+    """Return the name of a metric in the log of a run."""
+    return str(summary["headline"]) if metric == PRIMARY_METRIC else metric
+
+
+def _cost_to_reach(rows: list[Row], metric: str, spec: MetricSpec) -> float | None:
     """Return the rounds, megabytes or virtual seconds until the models first reached the threshold."""
     column, unit = _COST_KEYS[spec.kind]
     source = ("clients", "test") if spec.is_local else ("server", "global")
+    sign = -1 if is_lower_better(metric) else 1
     for row in rows:
-        is_score = (row["who"], row["split"], row["name"]) == (*source, primary_metric)
-        if is_score and row["value"] >= spec.threshold:
+        is_score = (row["who"], row["split"], row["name"]) == (*source, metric)
+        if is_score and sign * row["value"] >= sign * spec.threshold:
             # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
             return row[column] / unit or None
     return None
