@@ -251,6 +251,13 @@ def test_learning_curves_have_a_panel_per_column_and_only_seeds_of_all_methods(
     assert curves["FedOpt"].get_ydata() == pytest.approx([39.5, 79.0, 90.5])
     assert megabytes.lines[2].get_xdata().tolist() == [1.0, 2.0, 9.0]
 
+    spec = replace(spec, compare_columns=("FedAvg",))
+    assert draw_learning_curves(spec, table, cells, finished.store, path)
+    panel = saved_figures[1].axes[2]
+    assert panel.get_title() == "FedAvg, 5 seeds", "one seed has not finished α=9"
+    assert [line.get_label() for line in panel.lines] == ["α=1", "α=9"]
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["α=1", "α=9"]
+
 
 def test_a_document_without_a_marker_is_reported(finished: Benchmark, tmp_path: Path) -> None:
     (tmp_path / "papers.md").write_text("no marker")

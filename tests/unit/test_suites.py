@@ -76,6 +76,10 @@ def test_a_table_on_request_is_run_only_if_it_is_selected(suite: Suite) -> None:
         ),
         (("published: {FedOpt:", "published: {FedOtp:"), "published names the row 'FedOtp', .* Did you mean 'FedOpt'"),
         (
+            ("published: {FedOpt:", "compare_columns: [FedOtp]\n    published: {FedOpt:"),
+            "compare_columns names the row 'FedOtp', .* Did you mean 'FedOpt'",
+        ),
+        (
             ("{FedOpt: {α=1: 53.5}}", "{FedOpt: {α=2: 53.5}}"),
             "published of FedOpt names the column 'α=2', .* one of α=1, α=9, AVG",
         ),

@@ -77,6 +77,7 @@ class TableSpec:
     claims: tuple[str, ...] = ()
     note: str = ""
     tune: TuneSpec | None = None  # None: the search of the suite
+    compare_columns: tuple[str, ...] = ()  # rows with a panel of learning curves that has a line for each column
     on_request: bool = False  # run only if --only selects it, because its corpus or model is hard to get
 
     def column(self, name: str) -> ColumnSpec:
@@ -114,6 +115,8 @@ class TableSpec:
         for average, parts in self.average.items():
             for part in parts:
                 _check_known(f"average {average}", "column", part, [*self.columns, *self.headings])
+        for row in self.compare_columns:
+            _check_known("compare_columns", "row", row, rows)
         for claim in map(Claim.parse, self.claims):
             for side in (claim.left, claim.right):
                 _check_known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])

@@ -1,9 +1,12 @@
-"""The learning curves behind a table: a score by rounds and by megabytes, one line per method, one panel per column."""
+"""The learning curves behind a table: a score by rounds and by megabytes, one line per method, one panel per column.
+
+Methods in `compare_columns` of the suite also have a panel of their own, with one line per column.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ _MAX_PANELS_PER_LINE = 3
 
 @dataclass(frozen=True, eq=False)
 class MethodCurve:
-    """The curve of a method: one row of `scores` per seed, one column per evaluated round."""
+    """The curve of a method in a column: one row of `scores` per seed, one column per evaluated round."""
 
     rounds: np.ndarray
     megabytes: np.ndarray
@@ -33,12 +36,14 @@ class MethodCurve:
 
 @dataclass(frozen=True, eq=False)
 class CurvePanel:
-    """The curves of a column, over the seeds that all its methods have finished."""
+    """The curves of a column or of a method, over the seeds that all of them have."""
 
     title: str
     metric: str
-    methods: Mapping[str, MethodCurve]
-    bounds: Mapping[str, MethodCurve]
+    curves: Mapping[str, MethodCurve]
+    names: Sequence[str]  # all names that have a color, so that a method has the same one in every panel
+    bounds: Mapping[str, MethodCurve] = field(default_factory=dict)
+    has_legend: bool = False  # of its own, because its lines are not the methods of the other panels
 
 
 def draw_learning_curves(
@@ -46,7 +51,9 @@ def draw_learning_curves(
 ) -> bool:
     """Draw the curves of a table to a file. Return False and remove the file if no run was evaluated often enough."""
     columns = dict.fromkeys(cell.column for cell in cells)
-    panels = [p for c in columns if (p := _collect_panel(spec, table, [x for x in cells if x.column == c], store))]
+    candidates = [_column_panel(spec, table, [cell for cell in cells if cell.column == c], store) for c in columns]
+    candidates += [_method_panel(spec, [cell for cell in cells if cell.row == r], store) for r in spec.compare_columns]
+    panels = [panel for panel in candidates if panel is not None]
     if not panels:
         path.unlink(missing_ok=True)
         return False
@@ -66,8 +73,9 @@ def draw_learning_curves(
 
 
 def _draw_legend(figure: Any, axes: Sequence[Any]) -> None:
-    """Draw one legend for all panels: in the first place without a panel, or else to the right of all."""
-    handles = {label: h for a in axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    """Draw one legend for all panels without one: in the first place without a panel, or else to the right of all."""
+    sharing = [a for a in axes if a.get_legend() is None]
+    handles = {label: h for a in sharing for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
     free = [a for a in axes if not a.lines]
     for unused in free:
         unused.axis("off")
@@ -75,31 +83,71 @@ def _draw_legend(figure: Any, axes: Sequence[Any]) -> None:
     place.legend(handles.values(), handles, loc=where, fontsize=8, frameon=False)
 
 
-def _collect_panel(spec: TableSpec, table: ResultTable, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
+def _column_panel(spec: TableSpec, table: ResultTable, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
     """Read the curves of a column; None if no method was evaluated often enough."""
     column = cells[0].column
-    metric = next((m for h, m in heading_metrics(spec).items() if h in spec.metrics(column) and m.is_score), None)
-    runs = {
-        row: {c.seed: c.run.name for c in cells if c.row == row and store.is_done(c.run.name)} for row in table.entries
-    }
+    metric = _curve_metric(spec, column)
+    runs = {row: _finished_runs([cell for cell in cells if cell.row == row], store) for row in table.entries}
     started = [set(by_seed) for row, by_seed in runs.items() if row in table.rows and by_seed]
-    if metric is None or metric.clients or not started:  # the log has no mean over some of the clients
+    if metric is None or not started:
         return None
     seeds = sorted(set.intersection(*started))
-    curves = {
-        row: curve
-        for row, by_seed in runs.items()
-        if set(seeds) <= set(by_seed)
-        and (curve := _read_curve([by_seed[seed] for seed in seeds], metric, store)) is not None
-    }
+    curves = _read_curves(runs, seeds, metric, store)
     if not any(len(curves[row].rounds) >= MIN_POINTS for row in table.rows if row in curves):
         return None
     return CurvePanel(
-        title=f"{column}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}",
-        metric="score" if metric.spec.metric == PRIMARY_METRIC else metric.spec.metric or "",
-        methods={row: curves[row] for row in table.rows if row in curves},
+        title=_title(column, seeds),
+        metric=_axis_label(metric),
+        curves={row: curves[row] for row in table.rows if row in curves},
+        names=table.rows,
         bounds={row: curves[row] for row in table.bounds if row in curves},
     )
+
+
+def _method_panel(spec: TableSpec, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
+    """Read the curves of a method in all columns; None if it has none in two columns with the same metric."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    metrics = {column: metric for column in columns if (metric := _curve_metric(spec, column))}
+    runs = {column: _finished_runs([cell for cell in cells if cell.column == column], store) for column in metrics}
+    runs = {column: by_seed for column, by_seed in runs.items() if by_seed}
+    if len(runs) < 2 or len({metrics[column].spec for column in runs}) > 1:
+        return None
+    seeds = sorted(set.intersection(*map(set, runs.values())))
+    metric = metrics[next(iter(runs))]
+    curves = _read_curves(runs, seeds, metric, store)
+    if not any(len(curve.rounds) >= MIN_POINTS for curve in curves.values()):
+        return None
+    return CurvePanel(_title(cells[0].row, seeds), _axis_label(metric), curves, names=columns, has_legend=True)
+
+
+def _curve_metric(spec: TableSpec, column: str) -> TableMetric | None:
+    """Return the first score of a column, if the log has it: it has no mean over some of the clients."""
+    metric = next((m for h, m in heading_metrics(spec).items() if h in spec.metrics(column) and m.is_score), None)
+    return None if metric is None or metric.clients else metric
+
+
+def _finished_runs(cells: Sequence[Cell], store: RunStore) -> dict[int, str]:
+    return {cell.seed: cell.run.name for cell in cells if store.is_done(cell.run.name)}
+
+
+def _title(name: str, seeds: Sequence[int]) -> str:
+    return f"{name}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}"
+
+
+def _axis_label(metric: TableMetric) -> str:
+    return "score" if metric.spec.metric == PRIMARY_METRIC else metric.spec.metric or ""
+
+
+def _read_curves(
+    runs: Mapping[str, Mapping[int, str]], seeds: Sequence[int], metric: TableMetric, store: RunStore
+) -> dict[str, MethodCurve]:
+    """Read the curves over these seeds of all that have finished them."""
+    return {
+        name: curve
+        for name, by_seed in runs.items()
+        if set(seeds) <= set(by_seed)
+        and (curve := _read_curve([by_seed[seed] for seed in seeds], metric, store)) is not None
+    }
 
 
 def _read_curve(names: Sequence[str], metric: TableMetric, store: RunStore) -> MethodCurve | None:
@@ -125,25 +173,29 @@ def _read_curve(names: Sequence[str], metric: TableMetric, store: RunStore) -> M
 
 def _differ_in_traffic(panel: CurvePanel) -> bool:
     """Return True if some method sends at least a tenth more per round than another."""
-    rates = [curve.megabytes[-1] / curve.rounds[-1] for curve in panel.methods.values()]
+    rates = [curve.megabytes[-1] / curve.rounds[-1] for curve in panel.curves.values()]
     return bool(max(rates) > 1.1 * min(rates))
 
 
 def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> None:
+    from matplotlib import colormaps
     from matplotlib.ticker import MaxNLocator
 
+    colors: Sequence[Any] = colormaps["Dark2" if panel.has_legend else "tab10"].colors  # type: ignore[attr-defined]
     for bound, style in zip(table.bounds, cycle((":", "--", "-.")), strict=False):
         if bound in panel.bounds:
             level = panel.bounds[bound].scores[:, -1].mean()
             axes.axhline(level, linestyle=style, color="0.35", linewidth=1.2, label=bound)
-    for i, method in enumerate(table.rows):
-        if method in panel.methods:
-            curve = panel.methods[method]
+    for i, name in enumerate(panel.names):
+        if name in panel.curves:
+            curve = panel.curves[name]
             xs = curve.rounds if x == "round" else curve.megabytes
             mean, std = curve.scores.mean(0), curve.scores.std(0, ddof=1) if len(curve.scores) > 1 else 0.0
-            style = "-" if i < 10 else "--"  # matplotlib has ten colors
-            axes.plot(xs, mean, style, color=f"C{i % 10}", marker="o", markersize=3, linewidth=1.5, label=method)
-            axes.fill_between(xs, mean - std, mean + std, color=f"C{i % 10}", alpha=0.15, linewidth=0)
+            style, color = "-" if i < len(colors) else "--", colors[i % len(colors)]
+            axes.plot(xs, mean, style, color=color, marker="o", markersize=3, linewidth=1.5, label=name)
+            axes.fill_between(xs, mean - std, mean + std, color=color, alpha=0.15, linewidth=0)
+    if panel.has_legend:
+        axes.legend(fontsize=7, frameon=False, loc="lower right")
     axes.set_title(panel.title, fontsize=9)
     axes.set_xlabel("round" if x == "round" else "MB sent, up and down", fontsize=8)
     axes.set_ylabel(panel.metric, fontsize=8)
