@@ -229,7 +229,7 @@ def test_a_figure_without_runs_is_removed_from_the_document(finished: Benchmark,
     assert not (tmp_path / "figures" / "two-methods.png").exists()
 
 
-def test_learning_curves_have_a_panel_per_column_and_only_seeds_of_all_methods(
+def test_learning_curves_have_a_panel_per_score_and_only_seeds_of_all_methods(
     finished: Benchmark, saved_figures: list[Any]
 ) -> None:
     cells = [cell for cell in finished.cells if cell.table == "methods"]
@@ -250,10 +250,17 @@ def test_learning_curves_have_a_panel_per_column_and_only_seeds_of_all_methods(
     assert curves["FedOpt"].get_xdata().tolist() == [1, 2, 3]
     assert curves["FedOpt"].get_ydata() == pytest.approx([39.5, 79.0, 90.5])
     assert megabytes.lines[2].get_xdata().tolist() == [1.0, 2.0, 9.0]
+    for run in (finished.store.run_folder(cell.run.name) for cell in cells if finished.store.is_done(cell.run.name)):
+        for round in (1, 2, 3):
+            MetricsLog(run).add(round, "server", "global", {"f1": 0.5}, Traffic(payload_up=round * 1_000_000))
+    both = replace(spec, shows=("accuracy", "best accuracy", "f1", "MB"))
+    assert draw_learning_curves(both, table, cells, finished.store, path)
+    drawn = [axes.get_ylabel() for axes in saved_figures[1].axes if axes.lines]
+    assert drawn == 4 * ["accuracy", "f1"], "two columns, by rounds and by megabytes; best accuracy has no other curve"
 
     spec = replace(spec, compare_columns=("FedAvg",))
     assert draw_learning_curves(spec, table, cells, finished.store, path)
-    panel = saved_figures[1].axes[2]
+    panel = saved_figures[2].axes[2]
     assert panel.get_title() == "FedAvg, 5 seeds", "one seed has not finished α=9"
     assert [line.get_label() for line in panel.lines] == ["α=1", "α=9"]
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["α=1", "α=9"]

@@ -1,4 +1,4 @@
-"""The learning curves behind a table: a score by rounds and by megabytes, one line per method, one panel per column.
+"""The learning curves behind a table: scores by rounds and by megabytes, one line per method, one panel per score.
 
 Methods in `compare_columns` of the suite also have a panel of their own, with one line per column.
 """
@@ -36,7 +36,7 @@ class MethodCurve:
 
 @dataclass(frozen=True, eq=False)
 class CurvePanel:
-    """The curves of a column or of a method, over the seeds that all of them have."""
+    """The curves of a score of a column or of a method, over the seeds that all of them have."""
 
     title: str
     metric: str
@@ -50,16 +50,18 @@ def draw_learning_curves(
     spec: TableSpec, table: ResultTable, cells: Sequence[Cell], store: RunStore, path: Path
 ) -> bool:
     """Draw the curves of a table to a file. Return False and remove the file if no run was evaluated often enough."""
-    columns = dict.fromkeys(cell.column for cell in cells)
-    candidates = [_column_panel(spec, table, [cell for cell in cells if cell.column == c], store) for c in columns]
+    candidates = []
+    for column in dict.fromkeys(cell.column for cell in cells):
+        its_cells = [cell for cell in cells if cell.column == column]
+        candidates += [_column_panel(metric, table, its_cells, store) for metric in _curve_metrics(spec, column)]
     candidates += [_method_panel(spec, [cell for cell in cells if cell.row == r], store) for r in spec.compare_columns]
     panels = [panel for panel in candidates if panel is not None]
     if not panels:
         path.unlink(missing_ok=True)
         return False
     by_traffic = any(_differ_in_traffic(panel) for panel in panels)
-    per_line = min(len(panels), _MAX_PANELS_PER_LINE)
-    lines = -(-len(panels) // per_line)
+    lines = -(-len(panels) // _MAX_PANELS_PER_LINE)
+    per_line = -(-len(panels) // lines)
     has_free_place = lines * per_line > len(panels)
     width = 3.0 if has_free_place else 2.6 + 2.0 / per_line  # with room for the legend
     figure, axes = new_figure(per_line, lines * (1 + by_traffic), width=width, height=2.6)
@@ -83,20 +85,18 @@ def _draw_legend(figure: Any, axes: Sequence[Any]) -> None:
     place.legend(handles.values(), handles, loc=where, fontsize=8, frameon=False)
 
 
-def _column_panel(spec: TableSpec, table: ResultTable, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
-    """Read the curves of a column; None if no method was evaluated often enough."""
-    column = cells[0].column
-    metric = _curve_metric(spec, column)
+def _column_panel(metric: TableMetric, table: ResultTable, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
+    """Read the curves of a score of a column; None if no method was evaluated often enough."""
     runs = {row: _finished_runs([cell for cell in cells if cell.row == row], store) for row in table.entries}
     started = [set(by_seed) for row, by_seed in runs.items() if row in table.rows and by_seed]
-    if metric is None or not started:
+    if not started:
         return None
     seeds = sorted(set.intersection(*started))
     curves = _read_curves(runs, seeds, metric, store)
     if not any(len(curves[row].rounds) >= MIN_POINTS for row in table.rows if row in curves):
         return None
     return CurvePanel(
-        title=_title(column, seeds),
+        title=_title(cells[0].column, seeds),
         metric=_axis_label(metric),
         curves={row: curves[row] for row in table.rows if row in curves},
         names=table.rows,
@@ -105,9 +105,9 @@ def _column_panel(spec: TableSpec, table: ResultTable, cells: Sequence[Cell], st
 
 
 def _method_panel(spec: TableSpec, cells: Sequence[Cell], store: RunStore) -> CurvePanel | None:
-    """Read the curves of a method in all columns; None if it has none in two columns with the same metric."""
+    """Read the curves of a method's first score in all columns; None if it has none in two columns with the same metric."""
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    metrics = {column: metric for column in columns if (metric := _curve_metric(spec, column))}
+    metrics = {column: scores[0] for column in columns if (scores := _curve_metrics(spec, column))}
     runs = {column: _finished_runs([cell for cell in cells if cell.column == column], store) for column in metrics}
     runs = {column: by_seed for column, by_seed in runs.items() if by_seed}
     if len(runs) < 2 or len({metrics[column].spec for column in runs}) > 1:
@@ -120,10 +120,18 @@ def _method_panel(spec: TableSpec, cells: Sequence[Cell], store: RunStore) -> Cu
     return CurvePanel(_title(cells[0].row, seeds), _axis_label(metric), curves, names=columns, has_legend=True)
 
 
-def _curve_metric(spec: TableSpec, column: str) -> TableMetric | None:
-    """Return the first score of a column, if the log has it: it has no mean over some of the clients."""
-    metric = next((m for h, m in heading_metrics(spec).items() if h in spec.metrics(column) and m.is_score), None)
-    return None if metric is None or metric.clients else metric
+def _curve_metrics(spec: TableSpec, column: str) -> list[TableMetric]:
+    """Return the scores of a column that the log has, which has no mean over some of the clients.
+
+    Each is there once: the last and the best accuracy have the same curve.
+    """
+    metrics = heading_metrics(spec)
+    scores = [metrics[heading] for heading in spec.metrics(column) if metrics[heading].is_score]
+    unique: dict[tuple[str | None, bool], TableMetric] = {}
+    for metric in scores:
+        if not metric.clients:
+            unique.setdefault((metric.spec.metric, metric.is_per_client), metric)
+    return list(unique.values())
 
 
 def _finished_runs(cells: Sequence[Cell], store: RunStore) -> dict[int, str]:
