@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,18 @@ class RunStore:
 def find_renamed_runs(folder: Path, names: Collection[str]) -> dict[str, Path]:
     """Return the folders of runs that an older version stored under other names, by their current names.
 
-    The name of a run changes when a new version renames or adds recipe keys.
+    The name of a run changes when a new version renames or adds recipe keys. A run that was evaluated on the test set can
+    serve as a trial, which is not: it has the same scores on the development set.
     """
     renamed_runs = {}
     for path in sorted((folder / "runs").glob("*/config.yaml")):
         if path.parent.name not in names:
             try:
-                name = run_name(load_config(path.parent))
+                config = load_config(path.parent)
             except ConfigError:
                 continue  # the run of another suite, or of a method that no longer exists
-            if name in names and not (folder / "runs" / name / "config.yaml").exists():
-                renamed_runs[name] = path.parent
+            for current in (config, replace(config, evaluation=replace(config.evaluation, test=False))):
+                name = run_name(current)
+                if name in names and not (folder / "runs" / name / "config.yaml").exists():
+                    renamed_runs[name] = path.parent
     return renamed_runs
