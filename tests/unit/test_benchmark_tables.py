@@ -244,6 +244,7 @@ def test_learning_curves_have_a_panel_per_score_and_only_seeds_of_all_methods(
         log.add(3, "server", "global", {"accuracy": 0.9 + 0.01 * (cell.seed % 2)}, Traffic(payload_up=sent))
     assert draw_learning_curves(spec, table, cells, finished.store, path)
     rounds, _, megabytes, _ = saved_figures[0].axes
+    assert (rounds.get_ylabel(), megabytes.get_xlabel()) == ("score (%)", "MB sent, up and down")
     assert [axes.get_title() for axes in saved_figures[0].axes[:2]] == ["α=1, 6 seeds", "α=9, 5 seeds"]
     curves = {line.get_label(): line for line in rounds.lines}
     assert list(curves) == ["centralized", "FedAvg", "FedOpt"]
@@ -301,7 +302,7 @@ def test_a_figure_shows_every_number_of_its_table(
     table = finished.tables()[0]
     assert draw_table(table, tmp_path / "methods.png")
     panel, column = saved_figures[0].axes[0], table.columns[0]
-    assert panel.get_title() == column
+    assert (panel.get_title(), panel.get_xlabel()) == (column, "score (%)")
     drawn = {float(x) for line in panel.lines for x in line.get_xdata()}
     entries = [table.entries[row][column] for row in (*table.rows, *table.bounds)]
     assert {entry.mean for entry in entries} <= drawn
@@ -324,7 +325,7 @@ def test_numbers_after_different_rounds_share_a_panel(tmp_path: Path, saved_figu
     entries = {"FedAvg": {name: TableEntry(values=(50.0,)) for name in table.columns}}
     assert draw_table(replace(table, entries=entries), tmp_path / "one.png")
     (panel,) = saved_figures[0].axes
-    assert panel.get_title() == "FedAvg"
+    assert (panel.get_title(), panel.get_xlabel()) == ("FedAvg", "accuracy (%)")
     assert [label.get_text() for label in panel.get_yticklabels()] == ["after 1", "after 2"]
 
 

@@ -100,9 +100,9 @@ def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSettin
     """Draw the figures of the overview. Return their names."""
     _draw_ranks(tables, folder / f"{OVERVIEW}-ranks.png")
     names = ["ranks"]
-    for name, x in (("cost", "megabytes"), ("fairness", "mean")):
+    for name in ("cost", "fairness"):
         if any(_point(n, name) is not None for s in settings for n in s.methods.values()):
-            _draw_points(settings, name, x, folder / f"{OVERVIEW}-{name}.png")
+            _draw_points(settings, name, folder / f"{OVERVIEW}-{name}.png")
             names.append(name)
     return names
 
@@ -127,20 +127,21 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
         axes.set_yticks(range(len(methods)), methods, fontsize=8)
         axes.set_ylim(len(methods) - 0.5, -0.5)
         axes.set_title(table.kind, fontsize=9)
-        axes.set_xlabel("mean rank", fontsize=8)
+        axes.set_xlabel("mean rank (1 is the best)", fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
         axes.grid(alpha=0.3)
     save_figure(figure, path)
 
 
-def _draw_points(settings: Sequence[MeasuredSetting], name: str, x_label: str, path: Path) -> None:
+def _draw_points(settings: Sequence[MeasuredSetting], name: str, path: Path) -> None:
     count = len(settings)
     columns = min(2, count)
     figure, panels = new_figure(columns, -(-count // columns), width=4.6, height=3.4)
     for axes, setting in zip(panels, settings, strict=False):
         axes.set_title(setting.name, fontsize=8)
-        axes.set_xlabel(x_label if name == "cost" else setting.score, fontsize=8)
-        axes.set_ylabel(setting.score if name == "cost" else "worst tenth", fontsize=8)
+        score, worst = f"{setting.score} (%)", f"{setting.score} of the worst tenth (%)"
+        axes.set_xlabel("MB sent in a run, up and down" if name == "cost" else score, fontsize=8)
+        axes.set_ylabel(score if name == "cost" else worst, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
         _draw_setting(axes, setting, name)

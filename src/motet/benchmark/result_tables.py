@@ -37,6 +37,7 @@ class ResultTable:
     software: str = ""  # the version and commit of Motet that most runs of the table were made with
     tuned: tuple[TunedRow, ...] = ()  # settings that were chosen on the development set
     over_rounds: bool = False  # all columns show the same metric, after different rounds
+    axis_labels: Mapping[str, str] = field(default_factory=dict)  # the metric and unit of each column
 
     def is_without_examples(self, column: str) -> bool:
         """Return whether the examples of the test set play no part in the test of a column."""
@@ -106,7 +107,17 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         claims=tuple(_claim_table(spec, cells, methods, metrics, entries, store).check(spec.claims)),
         software=software,
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
+        axis_labels=_axis_labels(spec, headings),
     )
+
+
+def _axis_labels(spec: TableSpec, headings: Sequence[str]) -> dict[str, str]:
+    """Return what each column shows. An average over different metrics has no label."""
+    labels = {heading: metric.axis_label for heading, metric in heading_metrics(spec).items()}
+    for average, parts in spec.average.items():
+        of_parts = {labels[h] for part in parts for h in ([part] if part in labels else spec.metrics(part))}
+        labels[average] = of_parts.pop() if len(of_parts) == 1 else ""
+    return {heading: labels[heading] for heading in headings}
 
 
 def _mark_outdated(entries: Entries, cells: Sequence[Cell], store: RunStore) -> str:

@@ -39,7 +39,7 @@ class CurvePanel:
     """The curves of a score of a column or of a method, over the seeds that all of them have."""
 
     title: str
-    metric: str
+    axis_label: str
     curves: Mapping[str, MethodCurve]
     names: Sequence[str]  # all names that have a color, so that a method has the same one in every panel
     bounds: Mapping[str, MethodCurve] = field(default_factory=dict)
@@ -97,7 +97,7 @@ def _column_panel(metric: TableMetric, table: ResultTable, cells: Sequence[Cell]
         return None
     return CurvePanel(
         title=_title(cells[0].column, seeds),
-        metric=_axis_label(metric),
+        axis_label=metric.axis_label,
         curves={row: curves[row] for row in table.rows if row in curves},
         names=table.rows,
         bounds={row: curves[row] for row in table.bounds if row in curves},
@@ -117,7 +117,7 @@ def _method_panel(spec: TableSpec, cells: Sequence[Cell], store: RunStore) -> Cu
     curves = _read_curves(runs, seeds, metric, store)
     if not any(len(curve.rounds) >= MIN_POINTS for curve in curves.values()):
         return None
-    return CurvePanel(_title(cells[0].row, seeds), _axis_label(metric), curves, names=columns, has_legend=True)
+    return CurvePanel(_title(cells[0].row, seeds), metric.axis_label, curves, names=columns, has_legend=True)
 
 
 def _curve_metrics(spec: TableSpec, column: str) -> list[TableMetric]:
@@ -140,10 +140,6 @@ def _finished_runs(cells: Sequence[Cell], store: RunStore) -> dict[int, str]:
 
 def _title(name: str, seeds: Sequence[int]) -> str:
     return f"{name}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}"
-
-
-def _axis_label(metric: TableMetric) -> str:
-    return "score" if metric.spec.metric == PRIMARY_METRIC else metric.spec.metric or ""
 
 
 def _read_curves(
@@ -206,7 +202,7 @@ def _draw_panel(axes: Any, panel: CurvePanel, table: ResultTable, x: str) -> Non
         axes.legend(fontsize=7, frameon=False, loc="lower right")
     axes.set_title(panel.title, fontsize=9)
     axes.set_xlabel("round" if x == "round" else "MB sent, up and down", fontsize=8)
-    axes.set_ylabel(panel.metric, fontsize=8)
+    axes.set_ylabel(panel.axis_label, fontsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x == "round", steps=[1, 2, 5, 10]))
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)

@@ -26,7 +26,7 @@ def draw_table(table: ResultTable, path: Path) -> bool:
         return False
     lines = -(-len(columns) // _MAX_PANELS_PER_LINE)
     per_line = -(-len(columns) // lines)
-    width, height = 1.75 + 1.7 / per_line, 0.75 + 0.24 * len(table.rows)
+    width, height = 1.75 + 1.7 / per_line, 0.95 + 0.24 * len(table.rows)
     figure, panels = new_figure(per_line, lines, width=width, height=height, sharey=True)
     has_std = any(entry.std is not None for row in table.rows for entry in table.entries[row].values())
     label = "ours, ± std over seeds" if has_std else "ours"
@@ -47,7 +47,9 @@ def _group_rounds_by_method(table: ResultTable) -> ResultTable:
     if not table.over_rounds or table.bounds:
         return table
     entries = {column: {row: table.entries[row][column] for row in table.rows} for column in table.columns}
-    return replace(table, rows=table.columns, columns=table.rows, entries=entries)
+    label = next(iter(table.axis_labels.values()), "")  # all rounds have the same metric
+    labels = dict.fromkeys(table.rows, label)
+    return replace(table, rows=table.columns, columns=table.rows, entries=entries, axis_labels=labels)
 
 
 def _draw_panel(axes: Any, table: ResultTable, column: str, label: str) -> None:
@@ -61,6 +63,7 @@ def _draw_panel(axes: Any, table: ResultTable, column: str, label: str) -> None:
     axes.set_ylim(len(table.rows) - 0.5, -0.5)
     hint = "\n(lower is better)" if column in table.lower_is_better else ""
     axes.set_title(fill(column, _TITLE_WIDTH) + hint, fontsize=9)
+    axes.set_xlabel(table.axis_labels.get(column, ""), fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.locator_params(axis="x", nbins=4)
     axes.grid(alpha=0.3)

@@ -139,6 +139,14 @@ class TableMetric:
         return self.spec.metric or "" if self.spec.kind == "after" else ""
 
     @property
+    def axis_label(self) -> str:
+        """What the number is, with its unit: accuracy (%), loss, MB, rounds, seconds."""
+        if self.spec.metric is None:
+            return self.spec.kind.removesuffix(" to")
+        name = "score" if self.spec.metric == PRIMARY_METRIC else self.spec.metric
+        return f"{name} (%)" if self.scale == 100 else name
+
+    @property
     def is_per_client(self) -> bool:
         return self.spec.kind in CLIENT_KINDS
 
