@@ -11,7 +11,7 @@ import numpy as np
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest, open_benchmark
 from motet.benchmark.run_store import RunStore
 from motet.experiment.loop.example_scores import write_example_scores
-from motet.experiment.loop.json_files import write_json
+from motet.transport.json_files import write_json
 
 SUITE = """
 title: Two methods
@@ -50,25 +50,32 @@ def open_suite(folder: Path, text: str = SUITE, seeds: int = 2) -> Benchmark:
     return open_benchmark(BenchmarkRequest(suite=str(folder / "two.yaml"), seeds=seeds), folder / "out")
 
 
+def make_summary(**changes: Any) -> dict[str, Any]:
+    """Return a summary with all entries that a run must have."""
+    names = dict.fromkeys(("recipe", "algorithm", "task", "model", "dataset"), "toy")
+    scores = {"headline": "accuracy", "headline_split": "global", "final": {}, "best": {}, "clients_final": {}}
+    costs = {"bytes": {"payload_up": 1_000_000, "payload_down": 1_000_000}, "network_seconds": None, "seconds": 3.0}
+    facts = {"clients": 3, "seed": 42, "rounds": 2, "groups": [], "machine": {"cores": "2 cores"}}
+    return {**names, **scores, **costs, **facts, **changes}
+
+
+def make_stamp(seconds: float, bytes: int = 0) -> dict[str, float]:
+    """Return what the rows of metrics.jsonl say about time and traffic."""
+    return {"seconds": seconds, "bytes": bytes, "bytes_up": 0, "network_seconds": 0.0}
+
+
 def write_run(store: RunStore, name: str, score: float, examples: np.ndarray, metric: str = "accuracy") -> None:
     """Write the files of a finished run with this final score and these per-example scores."""
     folder = store.run_folder(name)
     folder.mkdir(parents=True)
     event = {"who": "server", "split": "global", "name": metric}
     rows = [
-        {"round": round, **event, "value": value, "seconds": round, "bytes": round * 1_000_000}
+        {"round": round, **event, "value": value, **make_stamp(round, bytes=round * 1_000_000)}
         for round, value in ((1, score / 2), (2, score))
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_example_scores(folder, {"": examples})
-    summary: dict[str, Any] = {
-        "headline": metric,
-        "final": {metric: score},
-        "bytes": {"payload_up": 1_000_000, "payload_down": 1_000_000},
-        "seconds": 3.0,
-        "items": "test set",
-        "machine": {"cores": "2 cores"},
-    }
+    summary = make_summary(headline=metric, final={metric: score}, items="test set")
     write_json(folder / "summary.json", summary)
 
 

@@ -80,7 +80,7 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
 PARENTS = {
-    "Protocol", "Exception", "NamedTuple", "dict", "Mapping",
+    "Protocol", "Exception", "NamedTuple", "TypedDict", "dict", "Mapping",
     # what torch, Triton, Python's servers and loggers, and amqtt extend by
     "Module", "Function", "BaseHTTPRequestHandler", "Formatter", "TopicAccessControlListPlugin", "FileCacheManager",
 }  # fmt: skip

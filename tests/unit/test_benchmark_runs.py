@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
-from tests.benchmarks import SUITE
+from tests.benchmarks import SUITE, make_summary
 
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import BenchmarkRun, build_cells, unique_runs
@@ -20,13 +20,13 @@ from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
 from motet.core.errors import ConfigError
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.learning.executors import memory_budget
 from motet.learning.executors.memory_budget import DeviceMemoryError, limit_device_memory
 from motet.report.benchmark_progress import BenchmarkLineProgress
+from motet.transport.json_files import write_json
 
-SUMMARY = {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
+SUMMARY = make_summary(seconds=20.0, final={"accuracy": 0.5})
 
 
 def test_a_run_is_claimed_by_one_process_and_executed_once(tmp_path: Path) -> None:

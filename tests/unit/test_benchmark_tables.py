@@ -33,11 +33,11 @@ from motet.benchmark.table_metrics import TableMetric, parse_metric
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.loop.example_scores import write_example_scores
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.transport.json_files import write_json
 from motet.transport.traffic import Traffic
 
 
@@ -195,7 +195,7 @@ def test_a_table_says_how_its_metrics_were_computed(finished: Benchmark) -> None
     for cell in finished.cells:
         if summary := finished.store.summary(cell.run.name):
             path = finished.store.run_folder(cell.run.name) / "summary.json"
-            write_json(path, {**summary, "groups": [{"metric_details": details}]})
+            write_json(path, {**summary, "groups": [{"headline": "accuracy", "metric_details": details}]})
     table = finished.tables()[0]
     assert table.to_dict()["metric_details"] == "accuracy: one tokenizer"
     assert "\n\nMetrics: accuracy: one tokenizer.\n" in render_markdown(table)

@@ -12,16 +12,17 @@ from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
+from tests.benchmarks import make_stamp, make_summary
 
 from motet import cli
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.commands.run_state import read_run_state, record_failure
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import lock_folder
+from motet.transport.json_files import write_json
 from motet.transport.traffic import Traffic
 
 pytest.importorskip("starlette", reason="starlette is not installed")
@@ -54,8 +55,8 @@ def write_run(folder: Path, rounds: int = 2, **sections: Any) -> Path:
 
 
 def finish_run(folder: Path) -> None:
-    summary = {"headline": "accuracy", "headline_split": "global", "final": {"accuracy": 0.75}, "seconds": 3.0}
-    write_json(folder / "summary.json", {**summary, "clients_final": {"mean": 0.5, "worst_decile": 0.0625}})
+    spread = {"mean": 0.5, "worst_decile": 0.0625}
+    write_json(folder / "summary.json", make_summary(final={"accuracy": 0.75}, clients_final=spread))
 
 
 @pytest.fixture
@@ -286,7 +287,8 @@ def test_half_a_line_waits_and_a_damaged_line_is_left_out(tmp_path: Path) -> Non
     folder = write_run(tmp_path / "run", rounds=1)
     tail = MetricsTail(folder)
     first = len(list(tail.read()))
-    line = json.dumps({"round": 2, "who": "server", "split": "global", "name": "accuracy", "value": 1.0})
+    row = {"round": 2, "who": "server", "split": "global", "name": "accuracy", "value": 1.0, **make_stamp(1.0)}
+    line = json.dumps(row)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(f'{{"round": 2, "wh\n[1]\n{line}\n{line[:20]}')
     assert [row["value"] for row in tail.read()] == [1.0]

@@ -25,7 +25,7 @@ from motet.benchmark.suite import parse_suite
 from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.experiment.commands.partition_commands import describe_division, read_division
-from motet.experiment.loop.json_files import write_json
+from motet.transport.json_files import write_json
 
 DIVISION = ["partition.type=label", "partition.clients=3", "partition.alpha=1", "data.limit=60", "data.test_limit=20"]
 

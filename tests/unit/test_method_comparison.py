@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from tests.benchmarks import finished_benchmark
+from tests.benchmarks import finished_benchmark, make_stamp, make_summary
 from typer.testing import CliRunner
 
 from motet.benchmark.seed_planning import plan_runs, plan_seeds
@@ -16,8 +16,8 @@ from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.experiment.commands.compare import compare_runs
 from motet.experiment.loop.example_scores import write_example_scores
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.recipe_files import load_recipe
+from motet.transport.json_files import write_json
 
 DIFFICULTY = np.random.default_rng(8).random(300)
 CLIENTS = ("a", "b", "c")
@@ -33,14 +33,18 @@ def write_method(folder: Path, accuracy: float, deviation: float, seeds: int, fi
         write_example_scores(run, {"": right[:, None]})
         (run / "config.yaml").write_text(yaml.safe_dump(load_recipe("quickstart", [f"seed={seed}"]).to_dict()))
         rows = [
-            {"round": 1, "who": who, "split": "test", "name": "accuracy", "value": accuracy + 0.1 * i}
+            {
+                "round": 1,
+                "who": who,
+                "split": "test",
+                "name": "accuracy",
+                "value": accuracy + 0.1 * i,
+                **make_stamp(1.0),
+            }
             for i, who in enumerate(CLIENTS)
         ]
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        summary = {
-            "headline": "accuracy", "final": {"accuracy": float(right.mean())}, "best": {}, "clients_final": {},
-            "bytes": {"payload_up": 0, "payload_down": 0}, "seconds": 1.0, "items": "test set", "seed": seed,
-        }  # fmt: skip
+        summary = make_summary(final={"accuracy": float(right.mean())}, items="test set", seed=seed)
         write_json(run / "summary.json", summary)
     return folder
 

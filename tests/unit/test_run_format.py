@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import motet
 from motet.cli import app
-from motet.core.errors import ConfigError, RunError
+from motet.core.errors import RunError
 from motet.experiment.commands.run_folder import create_run_folder, load_config, load_summary
 from motet.experiment.commands.run_format import RUN_FORMAT
 from motet.experiment.loop.checkpoint import Checkpoint, RunProgress, load_checkpoint, save_checkpoint
@@ -84,7 +84,7 @@ def test_a_run_of_another_format_is_refused_and_left_as_it_is(
 
 def test_a_damaged_version_is_explained(run: Path) -> None:
     (run / VERSION_FILE).write_text("{}")
-    with pytest.raises(ConfigError, match="has no format; expected a number"):
+    with pytest.raises(RunError, match=r"version.json' is damaged: format is missing\. Restore it"):
         load_config(run)
 
 

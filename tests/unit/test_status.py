@@ -16,6 +16,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.commands.run_state import describe_state
 from motet.experiment.commands.serve_run import report_missing_clients
+from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
 from motet.report.progress import SilentProgress
@@ -94,7 +95,7 @@ def test_a_run_that_has_not_begun_says_what_it_waits_for(status: RunStatus, tmp_
 
 def test_a_run_without_a_server_has_a_status_too(tmp_path: Path) -> None:
     create_run_folder(tmp_path, {"": RunConfig.from_settings("toy", {"rounds": 4})})
-    (tmp_path / "metrics.jsonl").write_text('{"round": 3, "who": "all", "split": "test", "name": "f1", "value": 1}\n')
+    MetricsLog(tmp_path).add(3, "clients", "test", {"f1": 1.0}, Traffic())
     assert format_status(describe_state(str(tmp_path))) == "toy: interrupted\nrounds      3 of 4 done"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.benchmarks import make_summary
 from typer.testing import CliRunner
 
 from motet.benchmark.benchmark_folder import load_benchmark
@@ -23,7 +24,7 @@ from motet.benchmark.table_metrics import parse_metric
 from motet.benchmark.tuning import Search, SearchKey, Trial, choose, parse_methods, read_dev_score, render_choices
 from motet.cli import app
 from motet.core.errors import ConfigError
-from motet.experiment.loop.json_files import write_json
+from motet.transport.json_files import write_json
 
 RATES = "solver.lr=0.001,0.01,0.1"
 
@@ -40,7 +41,7 @@ def write_scores(folder: Path, trials: list[Trial], dev: dict[float, float]) -> 
             score = dev[trial.values["solver.lr"]]
             best = {"by": "accuracy", "round": 1, "dev": {"accuracy": score}, "test": {"accuracy": 1 - score}}
             store.run_folder(run.name).mkdir(parents=True)
-            write_json(store.run_folder(run.name) / "summary.json", {"dev_best": best})
+            write_json(store.run_folder(run.name) / "summary.json", make_summary(dev_best=best))
     return store
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -23,11 +22,11 @@ from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import flatten_settings
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.missing_paths import describe_missing
 from motet.report.benchmark_progress import format_duration
 from motet.report.significance import MIN_SEEDS
+from motet.transport.json_files import read_json, write_json
 from motet.transport.private_files import write_atomically
 
 FIRST_SEED = 42
@@ -194,7 +193,8 @@ def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_
         )
     if request is None:
         name = REQUEST_FILE if (folder / REQUEST_FILE).exists() else OLD_REQUEST_FILE
-        request = instantiate(BenchmarkRequest, json.loads((folder / name).read_text("utf-8")), name)
+        advice = "Restore it, or start the benchmark again without --resume; finished runs are reused."
+        request = instantiate(BenchmarkRequest, read_json(folder / name, BenchmarkRequest, advice), name)
     suite = parse_suite(Path(request.suite).stem, (folder / suite_file).read_text("utf-8"))
     return Benchmark(folder=folder, request=request, suite=suite)
 

@@ -188,14 +188,11 @@ def load_settings(source: Path | None) -> list[MeasuredSetting]:
 
 
 def _parse_setting(entry: Mapping[str, Any]) -> MeasuredSetting:
-    methods, bounds = (
-        {name: instantiate(MethodNumbers, numbers, name) for name, numbers in rows.items()}
-        for rows in (entry["methods"], entry.get("bounds", {}))
-    )
-    features = instantiate(SettingFeatures, entry["features"], "features")
-    if not methods or not all(numbers.scores for numbers in (*methods.values(), *bounds.values())):
+    setting = instantiate(MeasuredSetting, entry, "settings")
+    rows = (*setting.methods.values(), *setting.bounds.values())
+    if not setting.methods or not all(numbers.scores for numbers in rows):
         raise ConfigError("a setting without numbers")
-    return MeasuredSetting(entry["name"], features, entry["score"], methods, entry.get("software", ""), bounds)
+    return setting
 
 
 COUNT_FACTOR = 2.0  # two counts are near each other if the larger is at most twice the smaller

@@ -50,7 +50,7 @@ class TuneSpec:
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)  # setting -> list of values, or a range such as 1e-4..1e-2
-    rows: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     trials: int | None = None  # of each row; None: the smallest grid
     seeds: int = 1  # of each trial
     at: str | None = None  # the column whose settings all columns use; None: each column has its own search
@@ -67,13 +67,13 @@ class TableSpec:
     """A table of methods (rows) by columns. `bounds` are further rows for reference; they are not ranked."""
 
     title: str
-    rows: Mapping[str, Any]
-    columns: Mapping[str, Any]
+    rows: Mapping[str, RecipeSettings | None]
+    columns: Mapping[str, Mapping[str, Any] | None]
     shows: tuple[str, ...] = ()
     base: RecipeSettings = field(default_factory=dict)
-    bounds: Mapping[str, Any] | None = None  # None: the bounds of the suite
-    published: Mapping[str, Any] = field(default_factory=dict)
-    average: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, RecipeSettings | None] | None = None  # None: the bounds of the suite
+    published: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    average: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     note: str = ""
     tune: TuneSpec | None = None  # None: the search of the suite
@@ -141,13 +141,13 @@ class QuickSettings:
 class Suite:
     name: str
     title: str
-    tables: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
     paper: str = ""
     base: RecipeSettings = field(default_factory=dict)
-    bounds: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, RecipeSettings | None] = field(default_factory=dict)
     quick: QuickSettings = QuickSettings()
     tune: TuneSpec = TuneSpec()
-    overview: Mapping[str, Any] = field(default_factory=dict)  # kinds of settings -> columns, for a ranking over tables
+    overview: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kinds of settings -> columns to rank over
 
     def table(self, name: str) -> TableSpec:
         if name not in self._parsed_tables:
@@ -163,7 +163,7 @@ class Suite:
     def _parsed_tables(self) -> dict[str, TableSpec]:
         return {}
 
-    def bounds_for(self, table: TableSpec) -> Mapping[str, Any]:
+    def bounds_for(self, table: TableSpec) -> Mapping[str, RecipeSettings | None]:
         return self.bounds if table.bounds is None else table.bounds
 
     def search_for(self, table: TableSpec, quick: bool = False) -> TuneSpec:

@@ -21,11 +21,11 @@ from motet.benchmark.cells import BenchmarkRun, run_name
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSpec
 from motet.core.errors import ConfigError
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.scores import is_lower_better
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
 from motet.experiment.recipe.yaml_files import parse_yaml
+from motet.transport.json_files import write_json
 from motet.transport.private_files import write_atomically
 
 DEFAULT_DEV_SHARE = 0.1
@@ -227,7 +227,7 @@ def read_dev_score(summary: dict[str, Any] | None, folder: Path, metric: MetricS
         return None
     if metric.kind == "dev-best":
         best = summary.get("dev_best")
-        return (best["by"], best["dev"][best["by"]]) if best else None
+        return (best["by"], best["dev"][best["by"]]) if best and best["by"] in best["dev"] else None
     name = str(summary["headline"]) if metric.metric == PRIMARY_METRIC else metric.metric
     who = "clients" if metric.kind in CLIENT_KINDS else "server"
     values = [r["value"] for r in read_metrics(folder).rows if (r["who"], r["split"], r["name"]) == (who, "dev", name)]

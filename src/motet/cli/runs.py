@@ -309,8 +309,8 @@ def _print_tables(finished: FinishedRun) -> None:
     for remark in summary.get("remarks", []):
         console.print(f"Note: {remark}", **plain)
     console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
-    if summary["kept_round"] != summary["rounds"]:
-        console.print(f"Kept: the model after round {summary['kept_round']}, the best on the development set", **plain)
+    if (kept_round := summary.get("kept_round", summary["rounds"])) != summary["rounds"]:
+        console.print(f"Kept: the model after round {kept_round}, the best on the development set", **plain)
     if summary["network_seconds"] is not None:
         console.print(f"Virtual time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
     if (folder / "model").exists():

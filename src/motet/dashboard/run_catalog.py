@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.benchmark.benchmark_folder import REQUEST_FILE, Benchmark, is_benchmark_folder, load_benchmark
-from motet.core.errors import ConfigError, MotetError
+from motet.core.errors import ConfigError, MotetError, RunError
 from motet.dashboard.run_watch import RunWatch
 from motet.experiment.commands.run_folder import is_served
 from motet.missing_paths import describe_missing
@@ -133,6 +133,8 @@ class RunCatalog:
             return load_benchmark(folder)
         except MotetError as error:
             return error
+        except (OSError, ValueError) as error:  # the copy of the suite is missing, or not text
+            return RunError(f"'{folder}' cannot be read: {error}.")
 
     def _is_replaced(self, file: Path) -> bool:
         """Return True if a file has changed since the last call."""

@@ -171,7 +171,7 @@ def _compare(folders: list[Path]) -> str:
         return ""
     try:
         return compare_runs(*folders).verdict
-    except (MotetError, KeyError):  # runs of an earlier version
+    except MotetError:  # for instance, runs of an earlier version
         return ""
 
 

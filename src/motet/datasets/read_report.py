@@ -78,9 +78,9 @@ class ReadReport:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReadReport:
-        tuples: dict[str, Any] = {name: tuple(values[name]) for name in ("ignored_files", "notes")}
-        tuples["files"] = tuple(SourceFile(**file) for file in values["files"])
+        tuples: dict[str, Any] = {name: tuple(values.get(name, ())) for name in ("ignored_files", "notes")}
+        tuples["files"] = tuple(SourceFile(**file) for file in values.get("files", ()))
         tuples["dropped"] = tuple(
-            DroppedRows(**{**rows, "examples": tuple(rows["examples"])}) for rows in values["dropped"]
+            DroppedRows(**{**rows, "examples": tuple(rows.get("examples", ()))}) for rows in values.get("dropped", ())
         )
         return ReadReport(**{**values, **tuples})

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from motet.core.errors import RunError
 from motet.core.script import ClientId
 
 FILE_NAME = "accountant.jsonl"
@@ -26,8 +27,8 @@ class AccountantLog:
         if path is not None and path.exists():
             for line in path.read_text("utf-8").splitlines():
                 if line.endswith("]"):  # a crash may leave half a line; its release did not happen
-                    key, clients = json.loads(line)
-                    self.releases[key] = tuple(clients)
+                    key, clients = _parse_release(line, path)
+                    self.releases[key] = clients
 
     def append(self, key: str, clients: Collection[ClientId]) -> bool:
         """Write a release and return True; return False if it is in the log already."""
@@ -44,3 +45,14 @@ class AccountantLog:
 
     def sums_by_client(self) -> Counter[ClientId]:
         return Counter(client for clients in self.releases.values() for client in clients)
+
+
+def _parse_release(line: str, path: Path) -> tuple[str, tuple[ClientId, ...]]:
+    """Return the key and the clients of a release. A line that says something else may hide a release, so it is an error."""
+    try:
+        key, clients = json.loads(line)
+    except (ValueError, TypeError, RecursionError):
+        key, clients = None, None
+    if isinstance(key, str) and isinstance(clients, list) and all(isinstance(client, str) for client in clients):
+        return key, tuple(clients)
+    raise RunError(f"'{path}' is damaged: {line[:60]!r} is not a release. Restore it; without it, ε is not known.")

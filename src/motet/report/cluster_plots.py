@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from motet.report.figure_files import new_figure, save_figure
+from motet.transport.json_shapes import find_mismatch
 
 Row = Mapping[str, Any]
 
@@ -36,8 +37,8 @@ def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
 
     `nearest` is the number of neighbors a client learns from, including itself.
     """
-    clusterings = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "clusters"]
-    rankings = [r["value"] for r in rows if r["split"] == "note" and r["name"] in ("neighbours", "neighbors")]
+    clusterings = _select_notes(rows, ("clusters",), dict[str, int])
+    rankings = _select_notes(rows, ("neighbours", "neighbors"), dict[str, list[str]])
     clients = tuple(dict.fromkeys(client for value in (*clusterings, *rankings) for client in value))
     if not clients:
         return None
@@ -55,6 +56,12 @@ def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
     )
 
 
+def _select_notes(rows: Sequence[Row], names: Collection[str], shape: Any) -> list[Any]:
+    """Return the notes with these names. An algorithm of another package may use a name for something else."""
+    values = (row["value"] for row in rows if row["split"] == "note" and row["name"] in names)
+    return [value for value in values if find_mismatch(value, shape) is None]
+
+
 def _same_cluster(cluster_of: Mapping[str, int], clients: Sequence[str]) -> np.ndarray:
     labels = np.array([cluster_of.get(client, -1 - i) for i, client in enumerate(clients)])
     return _blank_diagonal((labels[:, None] == labels[None]).astype(float))
@@ -66,7 +73,8 @@ def _rank_matrix(ranking: Mapping[str, Sequence[str]], clients: Sequence[str]) -
     index = {client: i for i, client in enumerate(clients)}
     for client, others in ranking.items():
         for rank, other in enumerate(others):
-            matrix[index[client], index[other]] = rank
+            if other in index:
+                matrix[index[client], index[other]] = rank
     return matrix
 
 

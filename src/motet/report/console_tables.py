@@ -49,7 +49,7 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
 
 
 def _format_clients(clients: Mapping[str, float]) -> list[str]:
-    mean = f"{clients['mean']:.3f}" if clients else "–"
+    mean = f"{clients['mean']:.3f}" if "mean" in clients else "–"
     std = f" ± {clients['std']:.3f}" if "std" in clients else ""
     return [mean + std, f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–"]
 

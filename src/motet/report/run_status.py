@@ -7,16 +7,46 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from motet.core.errors import ConfigError, RunError
 from motet.missing_paths import describe_missing
 from motet.report.progress import RunCallback, format_megabytes
 from motet.transport.folder_lock import find_lock_owner
+from motet.transport.json_files import read_json
+from motet.transport.json_shapes import find_mismatch
 from motet.transport.private_files import write_atomically
 from motet.transport.traffic import Traffic
 
 REFRESH_SECONDS = 2.0
+
+
+class ClientTraffic(TypedDict):
+    up: int
+    down: int
+
+
+class StatusRecord(TypedDict):
+    """status.json, and what a status page sends: what `RunStatus.snapshot` returns."""
+
+    state: str
+    run: NotRequired[str]
+    rounds: NotRequired[int]
+    done: NotRequired[int]
+    round: NotRequired[int]
+    cohort: NotRequired[int]
+    answered: NotRequired[int]
+    scores: NotRequired[dict[str, float]]
+    bytes_up: NotRequired[int]
+    bytes_down: NotRequired[int]
+    rounds_timed: NotRequired[int]
+    round_seconds: NotRequired[float]
+    connected: NotRequired[list[str]]
+    away: NotRequired[list[str]]
+    waited_for: NotRequired[dict[str, float]]
+    refused: NotRequired[dict[str, int]]
+    traffic: NotRequired[dict[str, ClientTraffic]]
+    failures: NotRequired[dict[str, int]]
 
 
 class RunStatus:
@@ -109,7 +139,7 @@ def format_status(status: Mapping[str, Any]) -> str:
     if status.get("scores"):
         lines.append(f"scores      {', '.join(f'{n} {v:.3f}' for n, v in status['scores'].items())}")
     if "bytes_up" in status:
-        up, down = format_megabytes(status["bytes_up"]), format_megabytes(status["bytes_down"])
+        up, down = (format_megabytes(status.get(f"bytes_{direction}", 0)) for direction in ("up", "down"))
         lines.append(f"bytes       {up} MB up, {down} MB down")
     if status.get("refused"):
         lines.append(f"rejected    {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
@@ -129,7 +159,7 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
             f"{problem if path.parent.exists() else describe_missing(source)} Pass the folder of a run, such as "
             "runs/quickstart-1, or the URL of the status page of a server."
         )
-    status: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    status: dict[str, Any] = read_json(path, StatusRecord)
     is_over = status.get("state") in ("finished", "stopped")
     if not is_over and find_lock_owner(path.parent) is None:  # killed, so it could not write its last status
         status |= {"state": "stopped: the server is gone", "connected": [], "away": [], "waited_for": {}}
@@ -144,8 +174,10 @@ def _fetch_status(url: str, token: str) -> dict[str, Any]:
     try:
         with urlopen(Request(url.rstrip("/") + "/status.json", headers=headers), timeout=10) as response:
             status: dict[str, Any] = json.loads(response.read(2**20))
-            return status
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"{url} returned no status: {error}. Check the address and the token in MOTET_STATUS_TOKEN."
         ) from None
+    if problem := find_mismatch(status, StatusRecord):
+        raise RunError(f"{url} returned no status: {problem}. Check the address.")
+    return status

@@ -8,16 +8,21 @@ from typing import IO, Any
 
 import numpy as np
 
+from motet.core.errors import WireError
 from motet.wire.format import deserialize, iter_serialized
 
 
 def load_value(path: Path) -> Any:
+    """Read a serialized value. A WireError names the file."""
     with path.open("rb", buffering=0) as file:
         buffer = np.empty(path.stat().st_size, np.uint8)
         filled = 0
         while filled < len(buffer) and (count := file.readinto(buffer[filled:].data)):
             filled += count
-    return deserialize(buffer[:filled].data)
+    try:
+        return deserialize(buffer[:filled].data)
+    except WireError as error:
+        raise WireError(f"'{path}' is damaged: {error}") from None
 
 
 def write_value(value: object, file: IO[bytes]) -> None:

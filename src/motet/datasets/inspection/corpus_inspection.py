@@ -99,7 +99,7 @@ class CorpusInspection:
             "train": SplitFacts(**values["train"]),
             "test": SplitFacts(**values["test"]),
             "lengths": TextLengths(**values["lengths"]),
-            "samples": tuple(values["samples"]),
+            "samples": tuple(values.get("samples", ())),
         }
         return CorpusInspection(**{**values, **parts})
 

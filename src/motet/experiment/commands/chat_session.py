@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from motet.core.errors import ConfigError
 from motet.experiment.build.executor_builder import resolve_device
-from motet.experiment.commands.model_export import is_adapter_folder
+from motet.experiment.commands.model_export import is_adapter_folder, read_adapter_config, read_model_config
 from motet.learning.data.chat_format import ChatFormat, Turn, has_chat_template
 from motet.missing_paths import describe_missing
 from motet.models.adapters import load_adapter
@@ -58,7 +57,7 @@ class ChatSession:
 
 def _require_causal_model(path: Path) -> None:
     """Raise an error if a model does not write texts: transformers would give it an untrained head."""
-    architectures = json.loads((path / "config.json").read_text("utf-8")).get("architectures") or ["unknown"]
+    architectures = read_model_config(path).get("architectures") or ["unknown"]
     if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
         raise ConfigError(
             f"'{path}' is a {architectures[0]}, which does not write texts; expected the model of a run with the task "
@@ -84,8 +83,7 @@ def open_chat(
         _require_causal_model(path)
         name, module = str(path), load_causal_model(str(path))
     else:
-        settings = json.loads((path / "adapter_config.json").read_text("utf-8"))
-        name = base or str(settings["base_model_name_or_path"])
+        name = base or read_adapter_config(path)["base_model_name_or_path"]
         module = load_adapter(load_causal_model(name), path, name)
     # Adapters of other programs may come without a tokenizer.
     tokenizer = load_tokenizer(str(path) if (path / "tokenizer_config.json").exists() else find_model(name))

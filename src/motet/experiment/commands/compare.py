@@ -81,7 +81,7 @@ def _find_runs(folder: Path) -> _Runs:
             f"'{folder}' has several runs with one seed: {', '.join(f.name for f in folders)}. Expected the runs of one "
             "method, each with its own seed."
         )
-    pairs = sorted(zip(folders, summaries, strict=True), key=lambda pair: int(pair[1]["seed"]))
+    pairs = sorted(zip(folders, summaries, strict=True), key=lambda pair: pair[1]["seed"])
     return _Runs([path for path, _ in pairs], [summary for _, summary in pairs])
 
 
@@ -106,8 +106,8 @@ def _load_finished_summary(folder: Path) -> dict[str, Any]:
 def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a summary by name."""
     primary_metric = summary["headline"]
-    results = {name: value for name, value in summary["final"].items() if isinstance(value, int | float)}
-    if summary["best"]:
+    results = dict(summary["final"])
+    if primary_metric in summary["best"]:
         results[f"best {primary_metric}"] = summary["best"][primary_metric]
     best_dev_round = summary.get("dev_best") or {}
     if primary_metric in best_dev_round.get("test", {}):

@@ -11,9 +11,9 @@ from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.inspection.findings import Finding, find_problems, format_share
 from motet.datasets.inspection.inspection_table import describe_inspection
 from motet.experiment.build.federation import ClientGroup, Federation
-from motet.experiment.loop.json_files import read_json, write_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.language_modeling import LanguageModeling
+from motet.transport.json_files import read_json, write_json
 
 INSPECTION_FILE = "inspection.json"
 
@@ -83,7 +83,7 @@ def write_inspections(folder: Path, config: RunConfig, federation: Federation, *
 
 def read_inspections(folder: Path) -> list[GroupInspection]:
     """Read the inspections of a run; runs of earlier versions have none."""
-    values = read_json(folder / INSPECTION_FILE) or []
+    values = read_json(folder / INSPECTION_FILE, list[GroupInspection]) or []
     return [GroupInspection(**{**each, "corpus": CorpusInspection.from_dict(each["corpus"])}) for each in values]
 
 

@@ -8,12 +8,9 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from motet.experiment.loop.metrics_log import Row, is_client_row
-from motet.experiment.loop.scores import INITIAL_SPLIT
+from motet.experiment.loop.metrics_log import EVALUATION_SPLITS, INITIAL_SPLIT, Row, is_client_row
 
 MAX_POINTS = 400  # of a curve; more cannot be seen
-# Rows with other splits are an algorithm's notes.
-EVALUATION_SPLITS = ("global", "test", "common", "dev", INITIAL_SPLIT)
 CLIENT_MEAN = ", mean over clients"
 EPSILON_CURVE = "ε spent"
 

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 from urllib.parse import quote
 
 from motet.core.errors import ConfigError, RunError, first_line
@@ -25,8 +25,23 @@ from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
 from motet.tasks import Task
 from motet.transport.encrypted_files import EncryptionKey
+from motet.transport.json_files import read_json
 
 BILSTM_TYPE = "motet-bilstm"
+MODEL_ADVICE = "Export the model again."
+
+
+class ModelFile(TypedDict):
+    """What is read of a model's config.json."""
+
+    architectures: NotRequired[list[str] | None]
+    model_type: NotRequired[str | None]
+
+
+class AdapterFile(TypedDict):
+    """What is read of an adapter_config.json."""
+
+    base_model_name_or_path: str
 
 
 class ExportedModels(NamedTuple):
@@ -196,7 +211,7 @@ def loading_code(task: str, folder: Path) -> str:
         return f'transformers.pipeline("{pipeline}", model="{folder}"{truncation})'
     if task in AUTO_CLASSES:
         return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
-    (architecture, *_) = json.loads((folder / "config.json").read_text("utf-8"))["architectures"]
+    architecture = next(iter(read_model_config(folder).get("architectures") or ()), "AutoModel")
     return f'transformers.{architecture}.from_pretrained("{folder}")'  # a task of another package
 
 
@@ -204,8 +219,18 @@ def needs_motet(folder: Path) -> bool:
     """Return True if an exported model is a BiLSTM, which transformers cannot load."""
     if is_adapter_folder(folder):
         return False
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return bool(config.get("model_type") == BILSTM_TYPE)
+    return bool(read_model_config(folder).get("model_type") == BILSTM_TYPE)
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """Read the config.json of an exported model."""
+    return read_json(folder / "config.json", ModelFile, MODEL_ADVICE) or {}
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """Read the adapter_config.json of exported adapters, which peft wrote."""
+    config: dict[str, Any] = read_json(folder / "adapter_config.json", AdapterFile, MODEL_ADVICE)
+    return config
 
 
 def is_adapter_folder(folder: Path) -> bool:

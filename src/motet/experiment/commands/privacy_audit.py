@@ -16,12 +16,12 @@ from motet.experiment.commands.canary_audit import CanaryResult, audit_canaries
 from motet.experiment.commands.run_folder import load_summary
 from motet.experiment.commands.run_models import RunModels
 from motet.experiment.commands.token_recovery import TokenRecovery, recover_tokens
-from motet.experiment.loop.json_files import write_json
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.privacy.membership_inference import MembershipResult, infer_membership
 from motet.report.privacy_plot import draw_privacy_audit
+from motet.transport.json_files import write_json
 
 AUDIT_FILE, FIGURE_FILE = "privacy_audit.json", "privacy_audit.png"
 DEFAULT_DELTA = 1e-5

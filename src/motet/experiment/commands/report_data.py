@@ -14,14 +14,15 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.data_inspection import read_inspections
 from motet.experiment.commands.metrics_fold import MetricsFold, find_first_metric
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
+from motet.experiment.commands.run_records import LabelRecord, PartitionTable
 from motet.experiment.commands.run_state import advise_progress, read_run_state
 from motet.experiment.commands.run_summary import LABELS_FILE
 from motet.experiment.deploy.served_run import clients_bring_data
-from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.loop.text_samples import read_samples
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.run_status import read_status
+from motet.transport.json_files import read_json
 
 SUMMARY_KEYS = ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes")
 RunReport = dict[str, Any]
@@ -88,9 +89,9 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "dev_best": summary.get("dev_best"),
         "client_spread": _read_client_spread(summary, config),
         "inspections": _collect_inspections(folder, config),
-        "partition": read_json(folder / "partition.json"),
+        "partition": read_json(folder / "partition.json", PartitionTable),
         "samples": [] if clients_bring_data(config) else read_samples(folder),
-        "labels": read_json(folder / LABELS_FILE) or {},
+        "labels": read_json(folder / LABELS_FILE, dict[str, LabelRecord]) or {},
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import baseline_folder, load_config
-from motet.experiment.loop.metrics_log import read_metrics
-from motet.experiment.loop.scores import INITIAL_SPLIT
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT, read_metrics
 from motet.report.cluster_plots import draw_relations, read_relations
 from motet.report.curves import draw_curves, draw_traffic_curves
 from motet.report.weight_plots import draw_weights

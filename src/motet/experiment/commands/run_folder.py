@@ -10,14 +10,15 @@ from typing import Any
 
 import yaml
 
-from motet.core.errors import ConfigError, RunError, first_line
+from motet.core.errors import ConfigError, first_line
 from motet.experiment.commands.run_format import check_format, write_format
-from motet.experiment.loop.json_files import read_json
+from motet.experiment.commands.run_records import SummaryRecord
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import find_start_folder
 from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_missing
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
+from motet.transport.json_files import read_json
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 
 DEFAULT_PARENT = Path("runs")
@@ -131,7 +132,5 @@ def load_config(folder: Path) -> RunConfig:
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
     """Load the summary of a run; None if it is not finished."""
-    summary = read_json(folder / "summary.json")
-    if summary is not None and not isinstance(summary, dict):
-        raise RunError(f"'{folder / 'summary.json'}' is damaged: it has no results. Restore it, or run again.")
+    summary: dict[str, Any] | None = read_json(folder / "summary.json", SummaryRecord)
     return summary

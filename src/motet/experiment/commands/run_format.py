@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import motet
 from motet.core.errors import ConfigError
-from motet.experiment.loop.json_files import read_json
-from motet.experiment.recipe.start_folder import VERSION_FILE
+from motet.experiment.recipe.start_folder import VERSION_FILE, read_version
 from motet.transport.private_files import write_atomically
 
 RUN_FORMAT = 1  # increase it when an older Motet cannot read the files of a run, or would read them wrongly
@@ -24,13 +22,10 @@ def write_format(folder: Path) -> None:
 
 def check_format(folder: Path) -> None:
     """Raise an error if this Motet cannot read the run in a folder. It says which one can."""
-    record: Any = read_json(folder / VERSION_FILE)
+    record = read_version(folder)
     if record is None:
         return
-    try:
-        number, version = int(record["format"]), str(record["motet"])[:40]
-    except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"'{folder / VERSION_FILE}' has no format; expected a number. Restore the file.") from None
+    number, version = record["format"], record["motet"][:40]
     if OLDEST_FORMAT <= number <= RUN_FORMAT:
         return
     here = f"this is Motet {motet.__version__}, which reads formats {OLDEST_FORMAT} to {RUN_FORMAT}"

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from motet.core.errors import ConfigError, first_line
 from motet.experiment.commands.run_folder import load_config, resume_command
-from motet.experiment.loop.json_files import read_json, write_json
+from motet.experiment.commands.run_records import FailureRecord
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.report.run_status import read_status
 from motet.transport.folder_lock import find_lock_owner
+from motet.transport.json_files import read_json, write_json
 
 FAILURE_FILE = "failed.json"
 
@@ -51,7 +52,7 @@ def describe_state(source: str, token: str = "") -> dict[str, Any]:
         return read_status(source, token)
     name, reason = read_run_state(folder)
     config = load_config(folder)
-    rounds = [int(row["round"]) for row in MetricsTail(folder).read()]
+    rounds = [row["round"] for row in MetricsTail(folder).read()]
     return {
         "run": config.recipe,
         "state": f"{name}: {reason}" if reason else name,
@@ -62,13 +63,13 @@ def describe_state(source: str, token: str = "") -> dict[str, Any]:
 
 def read_failure(folder: Path) -> str | None:
     """Return why a run failed; None if it did not fail."""
-    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE)
+    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE, FailureRecord)
     return None if record is None or (folder / "summary.json").exists() else str(record["why"])
 
 
 def lacked_memory(folder: Path) -> bool:
     """Return whether a run failed because the device's memory was too small for it and the runs beside it."""
-    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE)
+    record: dict[str, Any] | None = read_json(folder / FAILURE_FILE, FailureRecord)
     return record is not None and bool(record.get("lacked_memory"))
 
 

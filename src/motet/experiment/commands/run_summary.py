@@ -19,11 +19,11 @@ from motet.experiment.commands.model_export import save_model as save_model_dire
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.partition_table import client_label_table
 from motet.experiment.loop.example_scores import write_example_scores
-from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import cost_to_reach, score_spread
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.modules.model import Model
+from motet.transport.json_files import write_json
 from motet.transport.traffic import Traffic
 
 LABELS_FILE = "labels.json"  # the scores of each label, and confusion matrices

@@ -59,7 +59,7 @@ def read_audit_log(path: Path) -> list[Entry]:
         try:
             entry = json.loads(line)
             is_valid = entry["previous"] == previous and entry["hash"] == _hash_entry(entry)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             is_valid = False
         if not is_valid:
             raise ConfigError(

@@ -120,7 +120,7 @@ def _load_model(path: Path, files: StateFiles) -> EvaluatedModel:
     try:
         model = files.load(path, MODEL_LABEL)
     except WireError as error:
-        raise RunError(f"{path} cannot be read: {error} Join the run again.") from None
+        raise RunError(f"{error} Join the run again.") from None
     if not isinstance(model, EvaluatedModel):
         raise RunError(f"{path} holds a {type(model).__name__}; expected a model. Join the run again.")
     return model

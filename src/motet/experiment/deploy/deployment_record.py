@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from motet.core.script import ClientId
-from motet.transport.private_files import write_atomically
+from motet.transport.json_files import read_json, write_json
+
+
+class DeploymentFile(TypedDict):
+    """The content of deployment.json."""
+
+    run: str
+    clients: list[ClientId]
+    groups: NotRequired[dict[ClientId, str]]
+    token_hashes: NotRequired[dict[ClientId, str]]
 
 
 @dataclass
@@ -27,7 +36,7 @@ class DeploymentRecord:
         path = folder / "deployment.json"
         if not path.exists():
             return DeploymentRecord(path=path, run=secrets.token_hex(8), clients=[], groups={})
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path, DeploymentFile)
         return DeploymentRecord(
             path=path,
             run=record["run"],
@@ -50,4 +59,4 @@ class DeploymentRecord:
             "groups": self.groups,
             "token_hashes": self.token_hashes,
         }
-        write_atomically(self.path, json.dumps(record, indent=2).encode())
+        write_json(self.path, record)

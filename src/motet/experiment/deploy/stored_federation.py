@@ -27,7 +27,8 @@ from motet.models.model_config import ModelConfig
 from motet.partitions.partition import ClientRows, NamedClients, NumberedClients, Partition
 from motet.tasks import Task
 from motet.transport.private_files import write_atomically
-from motet.wire import deserialize, serialize
+from motet.wire import serialize
+from motet.wire.value_files import load_value
 
 FILE_NAME = "groups"
 
@@ -55,7 +56,7 @@ def read_federation(folder: Path, config: RunConfig) -> Federation | None:
         return models[key]
 
     groups = []
-    for stored, group_config in zip(deserialize(path.read_bytes()), _list_configs(config), strict=True):
+    for stored, group_config in zip(load_value(path), _list_configs(config), strict=True):
         task = deserialize_task(stored)
         groups.append(_build_group(stored, task, load(group_config.model, task, stored["words"])))
     return Federation(groups=tuple(groups[:-1]), server=groups[-1], seed=Seed(config.seed))

@@ -61,7 +61,7 @@ def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
     try:
         checkpoint = load_value(path)
     except WireError as error:
-        raise RunError(f"{path} cannot be read: {error} Remove the run's folder to start again.") from None
+        raise RunError(f"{error} Remove the run's folder to start again.") from None
     if not isinstance(checkpoint, Checkpoint):
         raise RunError(
             f"{path} holds a {type(checkpoint).__name__}; expected a checkpoint. "

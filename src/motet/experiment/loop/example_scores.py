@@ -8,11 +8,14 @@ test set.
 from __future__ import annotations
 
 import io
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from motet.core.errors import RunError, first_line
 from motet.transport.private_files import write_atomically
 
 EXAMPLE_SCORES = "items.npz"
@@ -41,13 +44,31 @@ def read_example_scores(folder: Path, name: str = EXAMPLE_SCORES) -> dict[str, n
     path = folder / name
     if not path.exists():
         return {}
-    with np.load(path) as file:
-        sizes = file["sizes"]
-        widths = file["widths"] if "widths" in file else np.zeros_like(sizes)
-        statistics = np.split(file["tallies"] if "tallies" in file else np.zeros(0), np.cumsum(sizes * widths)[:-1])
-        scores = np.split(file["scores"], np.cumsum(sizes)[:-1])
-        rows = [
-            np.concatenate([score[:, None], statistic.reshape(len(score), width)], axis=1)
-            for score, statistic, width in zip(scores, statistics, widths, strict=True)
-        ]
-        return dict(zip(file["owners"].tolist(), rows, strict=True))
+    try:
+        with np.load(path) as file:
+            return _split_by_owner(file)
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise RunError(
+            f"'{path}' is damaged: {first_line(error)}. Restore it, or run again in another folder."
+        ) from None
+
+
+def _split_by_owner(file: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    sizes = file["sizes"]
+    widths = file["widths"] if "widths" in file else np.zeros_like(sizes)
+    statistics = np.split(file["tallies"] if "tallies" in file else np.zeros(0), np.cumsum(sizes * widths)[:-1])
+    scores = np.split(file["scores"], np.cumsum(sizes)[:-1])
+    rows = [
+        np.concatenate([score[:, None], statistic.reshape(len(score), width)], axis=1)
+        for score, statistic, width in zip(scores, statistics, widths, strict=True)
+    ]
+    return dict(zip(file["owners"].tolist(), rows, strict=True))

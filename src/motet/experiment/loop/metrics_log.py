@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import RunError
-from motet.experiment.loop.json_files import parse_json
 from motet.report.client_bootstrap import client_spread, worst_tenth
+from motet.transport.json_files import parse_json
 from motet.transport.private_files import create_private_folder
 from motet.transport.traffic import Traffic
 
 Row = dict[str, Any]
+INITIAL_SPLIT = "initial"  # the global test set before the first round
+# Rows with other splits are an algorithm's notes.
+EVALUATION_SPLITS = ("global", "test", "common", "dev", INITIAL_SPLIT)
+_NUMERIC_SPLITS = (*EVALUATION_SPLITS, "backdoor", "distillation", "privacy")  # other notes may have any values
+_STAMP = ("seconds", "bytes", "bytes_up", "network_seconds")
 
 
 def is_client_row(row: Row) -> bool:
@@ -98,7 +103,15 @@ def _read_rows(path: Path) -> list[Row]:
 
 
 def is_row(value: Any) -> bool:
-    return isinstance(value, dict) and {"round", "who", "split", "name", "value"} <= value.keys()
+    """Return True if a value is a row of metrics.jsonl. There may be millions, so this is not a general check."""
+    return (
+        isinstance(value, dict)
+        and all(type(value.get(name)) is str for name in ("who", "split", "name"))
+        and type(value.get("round")) is int
+        and "value" in value
+        and (type(value["value"]) in (float, int) or value["split"] not in _NUMERIC_SPLITS)
+        and all(type(value.get(name)) in (float, int) for name in _STAMP)
+    )
 
 
 def _round_to_milliseconds(seconds: float) -> float:

@@ -16,14 +16,13 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
-from motet.experiment.loop.metrics_log import mean_metrics, score_spread
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT, mean_metrics, score_spread
 from motet.experiment.loop.round_engine import ConnectClients, EngineHooks, RoundEngine
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
 from motet.experiment.loop.run_origin import describe_origin
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.run_storage import RunStorage, state_budget
 from motet.experiment.loop.scores import (
-    INITIAL_SPLIT,
     describe_scores,
     evaluations_since_best,
     final_and_best,

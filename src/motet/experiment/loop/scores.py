@@ -27,7 +27,6 @@ _ERROR_WORDS = (
     "brier",
     "distance",
 )
-INITIAL_SPLIT = "initial"  # the global test set before the first round
 
 
 class BestDevRound(NamedTuple):

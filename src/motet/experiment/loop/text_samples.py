@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
 from motet.core.rebased import ModelParams
-from motet.experiment.loop.json_files import read_json, write_json
 from motet.experiment.loop.round_engine import RoundEngine
+from motet.transport.json_files import read_json, write_json
 
 SAMPLES_FILE = "samples.json"
 Moment = Literal["before", "after"]
+
+
+class Sample(TypedDict):
+    """An entry of samples.json."""
+
+    prompt: str
+    reference: str
+    before: NotRequired[str]
+    after: NotRequired[str]
 
 
 def write_samples(folder: Path, engine: RoundEngine, params: ModelParams, count: int, moment: Moment) -> None:
@@ -26,7 +35,7 @@ def write_samples(folder: Path, engine: RoundEngine, params: ModelParams, count:
     examples = test.select(_spread(len(test), count))
     predictions = engine.run_evaluation(server.infer(params, examples))
     samples = [_rename(sample, moment) for sample in task.read_samples(predictions, examples)]
-    earlier: Sequence[dict[str, Any]] = read_json(folder / SAMPLES_FILE) or []
+    earlier: Sequence[dict[str, Any]] = read_json(folder / SAMPLES_FILE, list[Sample]) or []
     if moment == "after" and len(earlier) == len(samples):
         samples = [{**before, **after} for before, after in zip(earlier, samples, strict=True)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +44,7 @@ def write_samples(folder: Path, engine: RoundEngine, params: ModelParams, count:
 
 def read_samples(folder: Path) -> list[dict[str, Any]]:
     """Return the samples of a run: prompt, reference, before, after. Empty if it has none."""
-    samples: list[dict[str, Any]] | None = read_json(folder / SAMPLES_FILE)
+    samples: list[dict[str, Any]] | None = read_json(folder / SAMPLES_FILE, list[Sample])
     return samples or []
 
 

@@ -93,7 +93,7 @@ def convert_value(value: Any, kind: Any, path: str) -> Any:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping | None):
             raise ConfigError(f"{path} is {value!r}; expected options, such as {{name: value}}, or null for none.")
-        return dict(value or {})
+        return {name: convert_value(v, arguments[1], f"{path}.{name}") for name, v in (value or {}).items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return value if isinstance(value, kind) else instantiate(kind, value, path)
     return _convert_scalar(value, kind, path)

@@ -96,6 +96,8 @@ def _parse_chain(settings: Any) -> tuple[ComponentConfig, ...]:
     for entry in settings if isinstance(settings, list | tuple) else [] if settings is None else [settings]:
         if isinstance(entry, Mapping) and len(entry) == 1 and "type" not in entry:
             name, options = next(iter(entry.items()))
+            if not isinstance(options, Mapping | None):
+                raise ConfigError(f"codec.{name} is {options!r}; expected options, such as {{share: 0.01}}.")
             entry = {"type": name, **(options or {})}  # noqa: PLW2901
         chain.append(ComponentConfig.from_settings(entry, "", "codec"))
     return tuple(chain)

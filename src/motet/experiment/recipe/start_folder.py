@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from motet.models.model_config import find_local_model
+from motet.transport.json_files import read_json
 
 VERSION_FILE = "version.json"
 # Keys that may name files. Those of a group or a baseline are the same.
@@ -19,17 +19,27 @@ PATH_KEYS = (
 )
 
 
+class VersionRecord(TypedDict):
+    """version.json."""
+
+    format: int
+    motet: str
+    started_in: NotRequired[str]
+
+
 def find_start_folder(folder: Path) -> Path:
     """Return the folder in which a run was started.
 
     It is the current folder if the run has no record of it, or if it is gone because the project was moved.
     """
-    path = folder / VERSION_FILE
-    record: Any = json.loads(path.read_text("utf-8")) if path.exists() else None
-    start = record.get("started_in") if isinstance(record, dict) else None
-    if isinstance(start, str) and os.access(start, os.X_OK) and Path(start).is_dir():
-        return Path(start)
-    return Path.cwd()
+    start = (read_version(folder) or {}).get("started_in", "")
+    return Path(start) if os.access(start, os.X_OK) and Path(start).is_dir() else Path.cwd()
+
+
+def read_version(folder: Path) -> dict[str, Any] | None:
+    """Read which Motet started the run in a folder, and from where; None if the run has no record of it."""
+    record: dict[str, Any] | None = read_json(folder / VERSION_FILE, VersionRecord)
+    return record
 
 
 @contextmanager
