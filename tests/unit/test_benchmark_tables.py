@@ -257,7 +257,8 @@ def test_learning_curves_have_a_panel_per_score_and_only_seeds_of_all_methods(
     both = replace(spec, shows=("accuracy", "best accuracy", "f1", "MB"))
     assert draw_learning_curves(both, table, cells, finished.store, path)
     drawn = [axes.get_ylabel() for axes in saved_figures[1].axes if axes.lines]
-    assert drawn == 4 * ["accuracy", "f1"], "two columns, by rounds and by megabytes; best accuracy has no other curve"
+    expected = 4 * ["accuracy (%)", "f1 (%)"]  # two columns, by rounds and by megabytes
+    assert drawn == expected, "best accuracy has no other curve"
 
     spec = replace(spec, compare_columns=("FedAvg",))
     assert draw_learning_curves(spec, table, cells, finished.store, path)
