@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
@@ -110,3 +112,42 @@ def test_a_correction_of_another_model_is_an_error(federation: Federation) -> No
     other = Params.from_tensors({"elsewhere": torch.zeros(3)})
     with pytest.raises(LayoutError, match="the model has no elsewhere"):
         next(context.fit(context.initial_params, SGD, gradient_correction=other))
+
+
+class RecordedSteps(TorchDispatchMode):
+    """Stands for `CudaGraphs`: runs every step, and stores its key and the names of its operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.operations: dict[Any, list[list[str]]] = {}
+
+    def run(self, key: Any, kind: Any, step: Callable[[], None]) -> None:
+        self.names = []
+        with self:
+            step()
+        self.operations.setdefault(key, []).append(self.names)
+
+    def drop(self, is_stale: Callable[[Any], bool]) -> None:
+        """Old keys stay, so that all can be compared."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_steps_with_other_operations_have_other_keys(federation: Federation) -> None:
+    """A captured step is replayed for every step with its key, so it must not depend on anything else."""
+    adam = replace(SGD, optimizer="adamw", steps=1)
+    options = {"clip": 1.0, "weight_decay": 0.1, "proximal_mu": 0.5, "micro_batch": 3}
+    solvers = [replace(SGD, steps=1), replace(SGD, steps=1, momentum=0.9), adam]
+    solvers += [replace(adam, **{name: value}) for name, value in options.items()]
+    solvers.append(replace(adam, micro_batch=5))
+    context, executor, steps = make_context(federation), PackedExecutor(CPU, width=4), RecordedSteps()
+    cast("Any", executor).graphs = steps
+    for solver in solvers:
+        run_work(context.fit(context.initial_params, solver), executor)
+        run_work(context.fit(context.initial_params, solver, train_only="head"), executor)
+    for names in steps.operations.values():
+        assert all(other == names[0] for other in names)
+    assert len(steps.operations) == 2 * len(solvers)

@@ -109,7 +109,15 @@ class Training:
             return
         optional = (self.clip_norms, self.proximal_mus, self.corrections, self.weight_decays)
         absent = tuple(value is None for value in optional)
-        operations = (id(model), self.objective, self.jobs[0].train_only, self.optimizer.number, *absent)
+        first = self.jobs[0]
+        operations = (
+            id(model),
+            self.objective,
+            first.train_only,
+            first.solver.micro_batch,
+            self.optimizer.number,
+            *absent,
+        )
         key = (operations, model.buffers.generation, model.clients, model.num_trained, clients, shapes)
         graphs.run(key, (id(model), self.objective), self._step)
 
