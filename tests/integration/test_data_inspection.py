@@ -80,7 +80,8 @@ def test_inspect_finds_mistakes_and_proposes_a_recipe_that_works(motet: Call, tm
     letters = write_letters(tmp_path / "letters.csv", copies=40)
     status, out, _ = motet("data", "inspect", str(letters), "data.accept=[leak]", "--to", "letters.yaml")
     assert status == 0
-    assert "mistake (leak): " in out
+    assert "accepted (leak): " in out
+    assert "A run stops" not in out
     recipe = yaml.safe_load(Path("letters.yaml").read_text())
     assert recipe["data"] == {"path": str(letters), "accept": ["leak"]}
     assert recipe["model"]["max_tokens"] == 16
@@ -88,3 +89,17 @@ def test_inspect_finds_mistakes_and_proposes_a_recipe_that_works(motet: Call, tm
     status, _, errors = motet("data", "inspect", str(letters), "--to", "letters.yaml")
     assert status == 2
     assert "exists already" in errors
+
+
+def test_inspect_proposes_no_recipe_for_data_that_stops_a_run(motet: Call, tmp_path: Path) -> None:
+    letters = write_letters(tmp_path / "letters.csv", copies=40)
+    status, out, _ = motet("data", "inspect", str(letters))
+    assert status == 0
+    last = out.rstrip().splitlines()[-1]
+    assert last.startswith(
+        "A run stops for mistakes, so no recipe is proposed. Fix them and inspect the data again, or"
+    )
+    assert "data.accept=[leak]" in last
+    status, _, errors = motet("data", "inspect", str(letters), "--to", "letters.yaml")
+    assert (status, Path("letters.yaml").exists()) == (2, False)
+    assert "--to: letters.yaml was not written. A run stops for mistakes" in errors

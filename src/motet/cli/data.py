@@ -71,12 +71,14 @@ def data_inspect(
         echo(f"Columns that are not used: {result.unused}.")
     for mistake in result.mistakes:
         echo(f"mistake ({mistake.kind}): {mistake}", color="red")
+    for mistake in result.accepted:
+        echo(f"accepted ({mistake.kind}): {mistake.message}")
     print_warnings(result.warnings)
-    if result.mistakes:
-        kinds = dict.fromkeys(mistake.kind for mistake in result.mistakes if mistake.can_accept)
-        hint = f", or if they are intended, set data.accept=[{', '.join(kinds)}]" if kinds else ""
-        echo(f"A run stops for mistakes. Fix them{hint}.")
-    if to is None:
+    if result.obstacle and to is not None:
+        raise ConfigError(f"--to: {to} was not written. {result.obstacle}")
+    if result.obstacle:
+        echo(result.obstacle)
+    elif to is None:
         echo(f"# Proposed recipe\n{result.recipe}".rstrip())
     else:
         to.write_text(result.recipe, "utf-8")

@@ -63,13 +63,24 @@ def find_problems(inspection: CorpusInspection, *, is_one_client: bool = False) 
     return findings
 
 
+def select_mistakes(findings: Sequence[Finding], accept: Sequence[str]) -> list[Finding]:
+    """Return the findings that stop a run: mistakes that the recipe does not accept."""
+    return [f for f in findings if f.is_mistake and not (f.can_accept and f.kind in accept)]
+
+
+def accept_setting(mistakes: Sequence[Finding], accept: Sequence[str]) -> str:
+    """Return the setting that accepts mistakes, such as data.accept=[leak]; empty if none of them can be accepted."""
+    kinds = dict.fromkeys(mistake.kind for mistake in mistakes if mistake.can_accept)
+    return f"data.accept=[{', '.join([*accept, *kinds])}]" if kinds else ""
+
+
 def require_no_mistakes(name: str, findings: Sequence[Finding], accept: Sequence[str]) -> None:
     """Raise an error if there are mistakes that the recipe does not accept."""
-    mistakes = [f for f in findings if f.is_mistake and not (f.can_accept and f.kind in accept)]
+    mistakes = select_mistakes(findings, accept)
     if not mistakes:
         return
-    kinds = dict.fromkeys(mistake.kind for mistake in mistakes if mistake.can_accept)
-    hint = f" If this is intended, set data.accept=[{', '.join([*accept, *kinds])}]." if kinds else ""
+    setting = accept_setting(mistakes, accept)
+    hint = f" If this is intended, set {setting}." if setting else ""
     raise DataError(f"{name}: {' '.join(map(str, mistakes))}{hint} To see more of the data: motet data inspect")
 
 

@@ -16,7 +16,7 @@ from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.inspection.check_corpus import is_published
 from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
-from motet.datasets.inspection.findings import Finding, find_problems
+from motet.datasets.inspection.findings import Finding, accept_setting, find_problems, select_mistakes
 from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.inspection.unused_columns import describe_unused
 from motet.datasets.load_corpus import DataConfig, load_corpus
@@ -38,10 +38,26 @@ class PathInspection:
     recipe: str
     guess: str = ""  # the settings that name columns and were guessed
     unused: str = ""  # columns of a table that the corpus does not use
+    accept: tuple[str, ...] = ()  # kinds of mistakes that are intended
 
     @property
     def mistakes(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.is_mistake]
+        """The mistakes that stop a run."""
+        return select_mistakes(self.findings, self.accept)
+
+    @property
+    def accepted(self) -> list[Finding]:
+        """The mistakes that data.accept names."""
+        return [finding for finding in self.findings if finding.is_mistake and finding not in self.mistakes]
+
+    @property
+    def obstacle(self) -> str:
+        """Why no recipe is proposed, and what to do; empty if there is nothing in its way."""
+        if not self.mistakes:
+            return ""
+        setting = accept_setting(self.mistakes, self.accept)
+        hint = f", or if they are intended, add {setting} to this command" if setting else ""
+        return f"A run stops for mistakes, so no recipe is proposed. Fix them and inspect the data again{hint}."
 
     @property
     def warnings(self) -> list[Finding]:
@@ -61,6 +77,7 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
         recipe=propose_recipe(data, task, inspection),
         guess=guess,
         unused=_describe_unused(data, inspection),
+        accept=data.accept,
     )
 
 
