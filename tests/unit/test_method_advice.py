@@ -49,7 +49,7 @@ def test_advice_names_the_best_method_of_the_nearest_setting_and_those_that_are_
         "Best mean: FedRep (5 seeds, p corrected for all pairs of methods). Not significantly different: Ditto. That is not"
         " the same as equally good" in text
     )
-    assert "| FedAvg | 70.0 | -10.0 [-12.0, -8.0], p < 0.001 | 40.0 | 5.0 |" in text
+    assert "| FedAvg | 70.0 | −10.0 [−12.0, −8.0], p < 0.001 | 40.0 | 5.0 |" in text
     assert "The results are from one corpus (mine)." in text
     both = describe_advice(FEATURES, [make_setting(near), make_setting(near, "b, mild")])
     assert "Best or not significantly worse in all 2 near settings with 5 seeds: Ditto; FedRep." in both

@@ -16,6 +16,7 @@ from motet.benchmark.measured_settings import (
     feature_distances,
 )
 from motet.benchmark.table_entry import format_p_value
+from motet.report.number_text import use_minus_signs
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 FEATURE_NAMES = {
@@ -121,7 +122,8 @@ def _describe_setting(setting: MeasuredSetting) -> str:
     for name, numbers in sorted(rows.items(), key=lambda item: -item[1].mean):
         difference = _describe_difference_to_best(numbers) or "–"
         worst, megabytes = (f"{v:,.1f}" if v is not None else "–" for v in (numbers.worst, numbers.megabytes))
-        lines.append(f"| {name} | {numbers.mean:.1f} | {difference} | {worst} | {megabytes} |")
+        numbers_text = f"{numbers.mean:.1f} | {difference} | {worst} | {megabytes}"
+        lines.append(f"| {name} | {use_minus_signs(numbers_text)} |")
     return "\n\n".join(["\n".join(lines), _describe_certainty(setting), *_describe_bounds(setting)])
 
 
@@ -130,7 +132,8 @@ def _describe_difference_to_best(numbers: MethodNumbers, sign: int = 1) -> str:
     if numbers.difference is None or numbers.p_value is None:
         return ""
     middle, *ends = (sign * number for number in numbers.difference)
-    return f"{middle:.1f} [{min(ends):.1f}, {max(ends):.1f}], {format_p_value(numbers.p_value)}"
+    interval = use_minus_signs(f"{middle:.1f} [{min(ends):.1f}, {max(ends):.1f}]")
+    return f"{interval}, {format_p_value(numbers.p_value)}"
 
 
 def _describe_bounds(setting: MeasuredSetting) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from motet.benchmark.result_tables import ResultTable
 from motet.benchmark.suite_search import describe_search
 from motet.benchmark.table_entry import TableEntry, describe_difference, format_number
+from motet.report.number_text import use_minus_signs
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 
@@ -127,7 +128,7 @@ def _markdown_cell(entry: TableEntry) -> str:
         std = f" ± {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
         text = format_number(entry.mean) + std
         text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
-        text += _render_interval(entry).replace("-", "−")
+        text = use_minus_signs(text + _render_interval(entry))
         text += (" †" if entry.is_partial else "") + (" ‡" if entry.is_outdated else "")
     return f"{text} ({entry.published:g})" if entry.published is not None else text
 

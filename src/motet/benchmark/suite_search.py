@@ -25,6 +25,7 @@ from motet.benchmark.tuning import (
 )
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import flatten_settings
+from motet.report.number_text import use_minus_signs
 
 FIRST_SEARCH_SEED = 1  # the seeds of tables start at 42
 
@@ -154,7 +155,11 @@ def describe_search(rows: Sequence[TunedRow]) -> str:
     lines = ["| row | columns | on dev | settings | |", "| --- | --- | ---: | --- | --- |"]
     for row in rows:
         choice = row.choice
-        score = f"{choice.metric} {choice.score:.4f}" if choice.score is not None else f"no score: {choice.problem}"
+        score = (
+            use_minus_signs(f"{choice.metric} {choice.score:.4f}")
+            if choice.score is not None
+            else f"no score: {choice.problem}"
+        )
         values = ", ".join(f"`{path}={value}`" for path, value in choice.values.items())
         columns = "all" if row.at else ", ".join(row.columns)
         lines.append(f"| {choice.method} | {columns} | {score} | {values} | {choice.remarks} |")

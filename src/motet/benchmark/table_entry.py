@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from motet.report.number_text import use_minus_signs
 from motet.report.significance import SIGNIFICANCE_LEVEL, Comparison
 
 
@@ -65,8 +66,8 @@ def format_interval(comparison: Comparison, like: float | None = None) -> str:
     """Format a difference with its interval: −9.0 [−14.6, −3.4]."""
     numbers = (comparison.difference, comparison.low, comparison.high)
     size = max(map(abs, numbers)) if like is None else like
-    difference, low, high = (format_number(number, size).replace("-", "−") for number in numbers)
-    return f"{difference} [{low}, {high}]"
+    difference, low, high = (format_number(number, size) for number in numbers)
+    return use_minus_signs(f"{difference} [{low}, {high}]")
 
 
 def format_p_value(p: float) -> str:

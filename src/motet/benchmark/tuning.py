@@ -25,6 +25,7 @@ from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.scores import is_lower_better
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
 from motet.experiment.recipe.yaml_files import parse_yaml
+from motet.report.number_text import use_minus_signs
 from motet.transport.json_files import write_json
 from motet.transport.private_files import write_atomically
 
@@ -242,7 +243,8 @@ def render_choices(choices: Sequence[Choice]) -> str:
     ]
     for choice in choices:
         values = ", ".join(f"`{path}={value}`" for path, value in choice.values.items())
-        lines.append(f"| {choice.method} | {choice.trials} | {choice.score:.4f} | {values} | {choice.remarks} |")
+        score = use_minus_signs(f"{choice.score:.4f}")
+        lines.append(f"| {choice.method} | {choice.trials} | {score} | {values} | {choice.remarks} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from motet.report.number_text import use_minus_signs
 from motet.report.power import SeedPlan
 from motet.report.progress import format_megabytes
 from motet.transport.display_text import make_printable
@@ -51,7 +52,8 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
 def _format_clients(clients: Mapping[str, float]) -> list[str]:
     mean = f"{clients['mean']:.3f}" if "mean" in clients else "–"
     std = f" ± {clients['std']:.3f}" if "std" in clients else ""
-    return [mean + std, f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–"]
+    worst = f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–"
+    return [use_minus_signs(mean + std), use_minus_signs(worst)]
 
 
 def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
@@ -64,7 +66,7 @@ def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
 
 
 def _format_score(scores: Mapping[str, float], metric: str) -> str:
-    return f"{scores[metric]:.3f}" if metric in scores else "–"
+    return use_minus_signs(f"{scores[metric]:.3f}") if metric in scores else "–"
 
 
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
@@ -85,9 +87,8 @@ def build_comparison_table(results: Sequence[tuple[str, float | None, float | No
         table.add_column(name, justify="right")
     for name, first, second in results:
         difference = f"{second - first:+.4g}" if first is not None and second is not None else "–"
-        table.add_row(
-            make_printable(name), *("–" if value is None else f"{value:.4g}" for value in (first, second)), difference
-        )
+        numbers = ("–" if value is None else f"{value:.4g}" for value in (first, second))
+        table.add_row(make_printable(name), *map(use_minus_signs, (*numbers, difference)))
     return table
 
 

@@ -15,6 +15,7 @@ from motet.experiment.commands.run_folder import load_config, load_summary, resu
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.experiment.loop.metrics_log import is_client_row, mean_metrics, read_metrics
 from motet.report.client_bootstrap import client_spread, compare_clients, worst_tenth
+from motet.report.number_text import use_minus_signs
 from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run
 from motet.report.significance import MIN_SEEDS, Comparison
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
@@ -178,7 +179,7 @@ def _test_fairness(first: _Runs, second: _Runs) -> Iterator[str]:
     for name, statistic in (("Worst tenth of the clients", worst_tenth), ("Deviation between clients", client_spread)):
         test = compare_clients(after, before, statistic, shares_clients=len(set(partitions)) == 1)
         if test is not None:
-            yield f"{name}: {test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f})."
+            yield f"{name}: {_describe_interval(test)}."
 
 
 def _partition_digests(runs: _Runs) -> list[str | None]:
@@ -204,9 +205,13 @@ def _describe_test(test: Comparison, metric: str, example: RunScores) -> str:
             f"For the methods, give two folders with the runs of at least {MIN_SEEDS} seeds each."
         )
     return (
-        f"Second minus first, {metric} on {where}: {test.difference:+.4f} (95% interval {test.low:+.4f} to "
-        f"{test.high:+.4f}), p = {test.p:.4f} over {count:,} examples: {conclusion}. {subject}"
+        f"Second minus first, {metric} on {where}: {_describe_interval(test)}, p = {test.p:.4f} over {count:,} examples: "
+        f"{conclusion}. {subject}"
     )
+
+
+def _describe_interval(test: Comparison) -> str:
+    return use_minus_signs(f"{test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f})")
 
 
 def _load_scores(

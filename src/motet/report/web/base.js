@@ -74,15 +74,18 @@ function std(values) {
 function formatNumber(number) {
   if (number === null || number === undefined || Number.isNaN(number)) return "–";
   const size = Math.abs(number);
-  if (size >= 1000) return Math.round(number).toLocaleString("en");
-  return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+  if (size >= 1000) return useMinusSign(Math.round(number).toLocaleString("en"));
+  return useMinusSign(number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3));
 }
+
+// A minus sign is as wide as a digit; a hyphen is not.
+const useMinusSign = (text) => text.replace("-", "−");
 
 // The mean and the standard deviation get the same number of decimals.
 function formatMeanStd(center, deviation) {
   if (deviation === null || deviation === undefined) return formatNumber(center);
   const digits = Math.abs(center) >= 100 ? 0 : Math.abs(center) >= 10 ? 1 : 2;
-  return `${center.toFixed(digits)} ± ${deviation.toFixed(digits)}`;
+  return `${useMinusSign(center.toFixed(digits))} ± ${deviation.toFixed(digits)}`;
 }
 
 const countOf = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;

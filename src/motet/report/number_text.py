@@ -1,0 +1,15 @@
+"""How numbers are written in tables and sentences."""
+
+from __future__ import annotations
+
+import re
+
+_HYPHEN = re.compile(r"(?<![\w-])-(?=[\d.])")
+
+
+def use_minus_signs(text: str) -> str:
+    """Write negative numbers with a minus sign, which is as wide as a plus, and not with a hyphen: −1.5.
+
+    Names such as top-5 and powers of ten such as 1e-05 stay as they are.
+    """
+    return _HYPHEN.sub("−", text)
