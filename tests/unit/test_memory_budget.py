@@ -8,6 +8,7 @@ import psutil
 import pytest
 import torch
 
+from motet.benchmark.scheduler import split_resources
 from motet.learning.executors import memory_budget
 from motet.learning.executors.memory_budget import free_memory, limit_device_memory
 
@@ -43,6 +44,19 @@ def test_the_cpu_budget_is_the_available_memory() -> None:
 def test_runs_that_share_a_machine_get_a_fraction_each() -> None:
     limit_device_memory(CPU, 0.25)
     assert free_memory(CPU) == 2000
+
+
+@pytest.mark.usefixtures("machine")
+def test_benchmarks_on_one_machine_divide_its_memory_and_their_jobs_divide_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    split_resources("cpu", jobs=4, memory_share=0.5)
+    assert free_memory(CPU) == 8000 * 0.95 * 0.5 / 4
+    split_resources("cpu", jobs=1, memory_share=0.5)
+    assert free_memory(CPU) == 8000 * 0.5
+    split_resources("cpu", jobs=1)
+    assert free_memory(CPU) == 8000
 
 
 @pytest.mark.usefixtures("gpu")

@@ -105,11 +105,12 @@ def retry_alone(
     resources: SharedResources,
     estimate: TimeEstimate,
     callback: BenchmarkCallback,
+    memory_share: float = 1.0,
 ) -> None:
-    """Repeat runs that ran out of memory beside others, one at a time and with the whole device. No worker may run."""
+    """Repeat runs that ran out of memory beside others, one at a time and with all memory. No worker may run."""
     resources.close_executor()
-    for device in {resolve_device(run.config.device) for run in runs.values()} | {torch.device("cpu")}:
-        limit_device_memory(device, 1.0)
+    for device in {run.config.device for run in runs.values()}:
+        split_resources(device, jobs=1, memory_share=memory_share)
     store.clear_failures(runs)
     run_benchmark(runs, store, resources, replace(estimate, jobs=1), callback)
 
@@ -152,13 +153,16 @@ def _describe_score(summary: Mapping[str, Any]) -> str:
     return f"{metric} {summary['final'].get(metric, float('nan')):.3f}"
 
 
-def split_resources(device: str, jobs: int) -> None:
-    """Limit this process to its share of the cores and of the memory, if several jobs run at the same time."""
+def split_resources(device: str, jobs: int, memory_share: float = 1.0) -> None:
+    """Limit this process to its part of the cores and of the memory, if several jobs run at the same time.
+
+    `memory_share` is the share of the memory that all jobs of this benchmark may use; other benchmarks use the rest.
+    """
     if jobs > 1:
         # More threads than cores would slow down all jobs.
         torch.set_num_threads(max(1, default_worker_count() // jobs))
-        for shared_device in {resolve_device(device), torch.device("cpu")}:
-            limit_device_memory(shared_device, 0.95 / jobs)
+    for shared_device in {resolve_device(device), torch.device("cpu")}:
+        limit_device_memory(shared_device, memory_share * (0.95 / jobs if jobs > 1 else 1.0))
 
 
 def run_pending(

@@ -34,6 +34,10 @@ Resume = Annotated[
 Refresh = Annotated[bool, typer.Option("--refresh", help="Run the finished runs of other versions of Motet anew.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/bench/SUITE")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time.", show_default="as many as fit")]
+MemoryShare = Annotated[
+    float,
+    typer.Option(min=0.01, max=1.0, help="Share of the memory for this benchmark, if others run on the same GPU."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, and stop.")]
 Into = Annotated[
     Path | None,
@@ -54,6 +58,7 @@ def bench(
     refresh: Refresh = False,
     out: Out = None,
     jobs: Jobs = None,
+    memory_share: MemoryShare = 1.0,
     dry_run: DryRun = False,
     into: Into = None,
     worker_of: WorkerOf = None,
@@ -65,11 +70,11 @@ def bench(
     folder = out or default_folder(suite, quick)
     request = BenchmarkRequest(suite=suite, seeds=seeds, quick=quick, only=tuple(only or ()), device=device)
     if worker_of is not None:  # use the parent's request: the one in the folder may have been replaced
-        _run_worker(load_benchmark(folder, request, suite_copy_name(worker_of)), worker_of, jobs or 1)
+        _run_worker(load_benchmark(folder, request, suite_copy_name(worker_of)), worker_of, jobs or 1, memory_share)
         return
     benchmark = load_benchmark(folder) if resume else open_benchmark(request, folder)
     tables_only = dry_run and into is not None
-    options = PhaseOptions(jobs=jobs, dry_run=dry_run, retry=resume, refresh=refresh)
+    options = PhaseOptions(jobs=jobs, memory_share=memory_share, dry_run=dry_run, retry=resume, refresh=refresh)
     if not tables_only:
         try:
             benchmark = _run_phases(benchmark, options)
@@ -83,6 +88,7 @@ class PhaseOptions(NamedTuple):
     """How the runs of a phase are executed: first those of the search for settings, then those of the tables."""
 
     jobs: int | None
+    memory_share: float
     dry_run: bool
     retry: bool
     refresh: bool
@@ -94,6 +100,7 @@ def _run_phases(benchmark: Benchmark, options: PhaseOptions) -> Benchmark:
     from motet.benchmark.shared_resources import SharedResources
 
     worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
+    worker_args += ["--memory-share", str(options.memory_share)]
     with SharedResources() as resources, BenchmarkWorkers(worker_args, benchmark.folder) as workers:
         _run_phase(benchmark, benchmark.trial_runs, "search", options, resources, workers)
         benchmark = benchmark.reopen()
@@ -125,19 +132,21 @@ def _run_phase(
         return
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
         jobs = min(jobs, len(pending))
-        split_resources(device, jobs)
+        split_resources(device, jobs, options.memory_share)
         _announce_kernels(device, jobs)
         workers.start(jobs)
+    else:  # the memory decides how many jobs there are
+        split_resources(device, 1, options.memory_share)
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
     duration = format_duration(estimate.seconds_left(pending))
     echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
     if not dry_run:
-        split_resources(device, estimate.jobs)
+        split_resources(device, estimate.jobs, options.memory_share)
         workers.start(estimate.jobs)
         run_benchmark(runs, store, resources, estimate, create_benchmark_progress(create_console()))
         if estimate.jobs > 1:
-            _retry_crowded(pending, store, resources, estimate, workers)
+            _retry_crowded(pending, store, resources, estimate, workers, options.memory_share)
 
 
 def _retry_crowded(
@@ -146,6 +155,7 @@ def _retry_crowded(
     resources: SharedResources,
     estimate: TimeEstimate,
     workers: BenchmarkWorkers,
+    memory_share: float,
 ) -> None:
     """Repeat the runs that ran out of memory beside others."""
 
@@ -156,7 +166,8 @@ def _retry_crowded(
     if crowded:
         echo(f"{len(crowded)} of {len(runs)} runs ran out of memory beside others. They are repeated one at a time.")
         workers.stop()
-        retry_alone(crowded, store, resources, estimate, create_benchmark_progress(create_console()))
+        progress = create_benchmark_progress(create_console())
+        retry_alone(crowded, store, resources, estimate, progress, memory_share)
 
 
 def _count_runs(runs: dict[str, BenchmarkRun], pending: dict[str, BenchmarkRun], store: RunStore) -> str:
@@ -183,12 +194,12 @@ def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: Pha
         echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
 
 
-def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
+def _run_worker(benchmark: Benchmark, parent: int, jobs: int, memory_share: float) -> None:
 
     from motet.benchmark.scheduler import run_worker, split_resources
     from motet.report.benchmark_progress import BenchmarkLineProgress
 
-    split_resources(benchmark.request.device, jobs)
+    split_resources(benchmark.request.device, jobs, memory_share)
     run_worker(benchmark.phases(), BenchmarkLineProgress(create_console()), parent)
 
 
