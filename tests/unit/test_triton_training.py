@@ -91,6 +91,7 @@ def test_the_fused_optimizer_step_equals_torchs_in_double_precision(
     groups = [{"params": [row], "lr": float(rate)} for row, rate in zip(exact, rates, strict=True)]
     adam = torch.optim.AdamW(groups, weight_decay=0.0)
     reference = adam if kind == "adamw" else torch.optim.SGD(groups)
+    last_steps = torch.tensor([3.0, torch.inf, 1.0])  # the third client waits for the others, with a rate of 0
     for step in range(1, 4):
         grads, bf16_grads = torch.randn(clients, size), torch.randn(clients, size).bfloat16() if mixed else None
         joined = (
@@ -100,13 +101,19 @@ def test_the_fused_optimizer_step_equals_torchs_in_double_precision(
         torch.testing.assert_close(norms, joined.norm(dim=1, keepdim=True))
         scales = (20 / norms).clamp(max=1)
         optimizers.optimizer_step(
-            params, grads, rates, moments=moments, steps=torch.full((clients,), float(step)), scales=scales,
+            params, grads, rates, moments=moments, steps=torch.full((clients,), float(step)), last_steps=last_steps,
+            scales=scales,
             bf16_grads=bf16_grads, is_bf16=is_bf16, kinds=kinds, **rounded,
         )  # fmt: skip
         for row, grad in zip(exact, joined.double() * scales.double(), strict=True):
             row.grad = grad
         reference.step()
     assert relative_difference(params, torch.stack(exact).detach()) < 1e-6
+    if moments is not None:
+        states = [adam.state[row]["exp_avg"] for row in exact]
+        assert relative_difference(moments[0][1], states[1]) < 1e-6
+        assert relative_difference(moments[0][0], states[0]) > 1e-2, "the state of the last step is not written"
+        assert moments[0][2].isnan().all()
     if mixed:
         torch.testing.assert_close(rounded["bf16_params"].float(), params, rtol=2**-7, atol=1e-6)
 

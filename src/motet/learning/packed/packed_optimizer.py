@@ -96,13 +96,14 @@ class PackedVectors(NamedTuple):
 class FusedOptimizer:
     """AdamW, or SGD if there is no state, as one Triton kernel.
 
-    It also clips, and rounds the weights for the next step's products.
+    It also clips, and rounds the weights for the next step's products. After the last of `last_steps` its state is
+    undefined; they are infinite if the state is kept.
     """
 
     def __init__(self, vectors: PackedVectors, state: Mapping[str, Tensor], kernels: ModuleType) -> None:
         self.number = next(_NUMBERS)
         self.vectors, self.state, self.kernels = vectors, dict(state), kernels
-        self.steps = torch.zeros(len(vectors.params), device=vectors.params.device)
+        self.steps, self.last_steps = torch.zeros(2, len(vectors.params), device=vectors.params.device)
         self.block_kinds = None if vectors.is_bf16 is None else kernels.block_kinds(vectors.is_bf16)
 
     def step(self, learning_rates: Tensor, clients: int, clip_norms: Tensor | None) -> None:
@@ -119,6 +120,7 @@ class FusedOptimizer:
             learning_rates.contiguous(),
             moments=tuple(moment[:clients] for moment in self.state.values()) or None,
             steps=self.steps[:clients],
+            last_steps=self.last_steps[:clients],
             scales=scales,
             bf16_params=vectors.bf16_params,
             bf16_grads=vectors.bf16_grads,

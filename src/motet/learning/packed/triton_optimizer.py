@@ -50,8 +50,8 @@ def _sum_squares(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _optimizer_step(  # type: ignore[no-untyped-def]
-    weights, bf16_weights, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, corrections, size,
-    beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr,
+    weights, bf16_weights, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, steps, last_steps,
+    corrections, size, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr,
     is_adam: tl.constexpr, has_scale: tl.constexpr, has_bf16: tl.constexpr,
     block: tl.constexpr,
 ):  # fmt: skip
@@ -66,13 +66,15 @@ def _optimizer_step(  # type: ignore[no-untyped-def]
     rate = tl.load(rates + client)
     if is_adam:
         m, v = (1.0 - beta1) * g, (1.0 - beta2) * g * g
-        if tl.load(corrections + 3 * client + 2) != 0:
+        step, last = tl.load(steps + client), tl.load(last_steps + client)
+        if (step > 1) & (step <= last):  # 0 before the first step; after the last one, a client waits with a rate of 0
             m += beta1 * tl.load(first + row + index, inside, 0.0)
             v += beta2 * tl.load(second + row + index, inside, 0.0)
-        tl.store(first + row + index, m, inside)
-        tl.store(second + row + index, v, inside)
-        step_size = rate / tl.load(corrections + 3 * client)
-        p -= step_size * m / (tl.sqrt(v) / tl.load(corrections + 3 * client + 1) + epsilon)
+        if step < last:
+            tl.store(first + row + index, m, inside)
+            tl.store(second + row + index, v, inside)
+        step_size = rate / tl.load(corrections + 2 * client)
+        p -= step_size * m / (tl.sqrt(v) / tl.load(corrections + 2 * client + 1) + epsilon)
     else:
         p -= rate * g
     tl.store(weights + row + index, p, inside)
@@ -106,6 +108,7 @@ def optimizer_step(
     *,
     moments: tuple[Tensor, Tensor] | None = None,
     steps: Tensor | None = None,
+    last_steps: Tensor | None = None,
     scales: Tensor | None = None,
     bf16_params: Tensor | None = None,
     bf16_grads: Tensor | None = None,
@@ -115,27 +118,28 @@ def optimizer_step(
     """Update params [clients, size] with Adam if there are moments, else with SGD.
 
     `rates` and `scales` (of the gradient) are one number per client; `steps` are the steps that Adam has done, with this
-    one. `is_bf16` [size] marks the numbers with a gradient in `bf16_grads` instead of `grads`, and `kinds` are its
+    one. The moments are not read in the first step, and not written in `last_steps`. `is_bf16` [size] marks the numbers with a gradient in `bf16_grads` instead of `grads`, and `kinds` are its
     `block_kinds`; all weights are also written to `bf16_params`.
     """
     clients, size = params.shape
     corrections = None if moments is None or steps is None else _bias_corrections(steps)
+    if last_steps is None and steps is not None:
+        last_steps = torch.full_like(steps, torch.inf)
     first, second = moments or (None, None)
     with on_device_of(params):
         _optimizer_step[(clients, triton.cdiv(size, BLOCK))](
-            params, bf16_params, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, corrections, size,
-            *BETAS, EPSILON, moments is not None, scales is not None, bf16_grads is not None, BLOCK,
+            params, bf16_params, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, steps, last_steps,
+            corrections, size, *BETAS, EPSILON, moments is not None, scales is not None, bf16_grads is not None, BLOCK,
         )  # fmt: skip
 
 
 def _bias_corrections(steps: Tensor) -> Tensor:
-    """Return 1 - β₁ᵗ, √(1 - β₂ᵗ) and whether t > 1 for each client, [clients, 3].
+    """Return 1 - β₁ᵗ and √(1 - β₂ᵗ) for each client, [clients, 2].
 
-    They are computed in float64, because the second is small in the beginning. In the first step the moments are 0, and
-    are not read.
+    They are computed in float64, because the second is small in the beginning.
     """
     t = steps.double()
-    return torch.stack([1 - BETAS[0] ** t, (1 - BETAS[1] ** t).sqrt(), (t > 1).double()], 1).float()
+    return torch.stack([1 - BETAS[0] ** t, (1 - BETAS[1] ** t).sqrt()], 1).float()
 
 
 def probe(device: torch.device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -19,9 +20,13 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit], fused: bool = Fal
     optimizer = _find_or_create(model, jobs[0].solver.optimizer, jobs[0].solver.momentum, fused)
     model.grads[:, model.num_trained :].zero_()
     states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
-    optimizer.steps.copy_(torch.tensor([float(state.steps) if state else 0.0 for state in states]))
+    steps, keeps_state = [state.steps if state else 0 for state in states], any(job.keep_optimizer_state for job in jobs)
+    optimizer.steps.copy_(torch.tensor(steps))
+    if isinstance(optimizer, FusedOptimizer):
+        new_steps = (math.inf if keeps_state else job.solver.num_steps(len(job.examples)) for job in jobs)
+        optimizer.last_steps.copy_(torch.tensor([done + new for done, new in zip(steps, new_steps, strict=True)]))
     # A fused optimizer does not read them in the first step.
-    needs_zeros = isinstance(optimizer, PackedOptimizer) or any(job.keep_optimizer_state for job in jobs)
+    needs_zeros = isinstance(optimizer, PackedOptimizer) or keeps_state
     for index, vectors in enumerate(optimizer.state.values()):
         if needs_zeros:
             vectors.zero_()
