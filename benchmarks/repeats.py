@@ -25,7 +25,7 @@ from motet.core.params import Params
 from motet.experiment.build.run_plan import RunComponents, RunPlan
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.packed_executor import PackedExecutor
-from motet.learning.packed import packed_blocks, packed_layers, packed_model, short_attention
+from motet.learning.packed import client_embedding, packed_blocks, packed_layers, packed_model, short_attention
 from motet.learning.solver import Solver
 
 ROWS: Mapping[str, Mapping[str, Any]] = {
@@ -43,7 +43,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 def kernels_disabled() -> Iterator[None]:
     """Inside the block, torch computes everything."""
     with ExitStack() as stack:
-        for module in (packed_blocks, packed_layers, packed_model, short_attention):
+        for module in (client_embedding, packed_blocks, packed_layers, packed_model, short_attention):
             # Not a mock: it would record the tensors of all calls, and with them the autograd graphs of all steps.
             stack.enter_context(patch.object(module, "kernels_for", lambda *_: None))
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from motet.learning.packed import client_embedding
 from motet.learning.packed.client_embedding import embed, embed_per_client, sum_grads, sum_with_product
+from motet.learning.packed.grad_targets import GradTarget
 
 
 @pytest.mark.parametrize("shape", [(3, 40), (3, 4, 10), (1, 1, 25)], ids=str)
@@ -19,6 +22,31 @@ def test_a_product_gives_the_gradients_that_torch_adds_row_by_row(shape: tuple[i
     rows = [torch.nn.functional.embedding(i, table) for i, table in zip(ids, tables, strict=True)]
     (expected,) = torch.autograd.grad(torch.stack(rows), tables, grad)
     torch.testing.assert_close(sum_with_product(grad, ids, 5), expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (2, 4, 10)], ids=str)
+def test_a_kernel_adds_the_gradients_where_the_optimizer_reads_them(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables in the clients' vectors, where the first use of a table writes and the second adds."""
+    pytest.importorskip("triton")
+    kernels = import_module("motet.learning.packed.triton_embedding")
+    monkeypatch.setattr(client_embedding, "kernels_for", lambda *_: kernels)
+    monkeypatch.setattr(kernels, "_TILE_COLUMNS", 16)
+    words, width, clients = 70, 20, shape[0]
+    ids, grad = torch.randint(0, words, shape), torch.randn(*shape, width)
+    ids[:, ..., :12] = 7  # a frequent word
+    is_padding = ids == 5
+    tables = torch.zeros(clients, words, width, dtype=torch.float64, requires_grad=True)
+    rows = [torch.nn.functional.embedding(i, table, 5) for i, table in zip(ids, tables, strict=True)]
+    (expected,) = torch.autograd.grad(torch.stack(rows), tables, grad.double())
+    vectors = torch.full((clients, 3 + words * width), torch.nan)
+    target = GradTarget(vectors[:, 3:].view(clients, words, width))
+    for _ in range(2):
+        assert sum_grads(grad, ids, words, is_padding, target) is None
+    torch.testing.assert_close(target.view.double(), 2 * expected, rtol=1e-6, atol=1e-6)
+    assert vectors[:, :3].isnan().all()
+    torch.testing.assert_close(sum_grads(grad, ids, words, is_padding), expected.float())
 
 
 class _Operations(TorchDispatchMode):
@@ -31,14 +59,22 @@ class _Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_embedding, "kernels_for", lambda *_: None)
+
+
 def _operations(words: int, reads: int, clients: int) -> set[str]:
     """Return the operations that add gradients on a GPU. None is needed: fake tensors have only shapes."""
     with FakeTensorMode(), _Operations() as operations:
         ids = torch.zeros(clients, reads, dtype=torch.int64, device="cuda")
-        assert sum_grads(torch.zeros(clients, reads, 4, device="cuda"), ids, words).shape == (clients, words, 4)
+        grads = sum_grads(torch.zeros(clients, reads, 4, device="cuda"), ids, words)
+        assert grads is not None
+        assert grads.shape == (clients, words, 4)
     return operations.names
 
 
+@pytest.mark.usefixtures("without_kernels")
 @pytest.mark.parametrize("clients", [1, 8])
 @pytest.mark.parametrize(("words", "reads"), [(2, 100), (32, 5000), (512, 30 * 512)])
 def test_a_gpu_adds_the_gradients_of_rows_that_are_read_often_in_a_fixed_order(
@@ -47,6 +83,7 @@ def test_a_gpu_adds_the_gradients_of_rows_that_are_read_often_in_a_fixed_order(
     assert "embedding_dense_backward" not in _operations(words, reads, clients)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_the_gradients_of_a_vocabulary_are_no_product() -> None:
     assert "embedding_dense_backward" in _operations(30000, 2048, 8)
 

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from motet.learning.packed import fused_blocks, packed_layers
+from motet.learning.packed import fused_blocks, kernel_modules, packed_layers
 from motet.learning.packed.grad_targets import GradTarget
 from motet.learning.packed.packed_layers import ClientAxis, PackedLayerNorm, PackedLinear
 
@@ -120,7 +120,7 @@ def test_torch_operations_are_used_without_a_compiler(
     def fail(device: torch.device) -> None:
         raise FileNotFoundError("ptxas")
 
-    load = packed_layers._load_kernels
+    load = kernel_modules._load_kernels
     load.cache_clear()
     assert load(torch.get_default_device()) is kernels
     monkeypatch.setattr(kernels, "probe", fail)

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from motet.learning.packed.grad_targets import GradTarget
+from motet.learning.packed.kernel_modules import kernels_for
+
 # On a GPU, torch adds the gradients of a table atomically if it has few rows and each is read often (30 times or more),
 # and then two trainings with one seed differ. Such tables get their gradients from a product, which has a fixed order.
 _FEW_ROWS, _READS_PER_ROW = 64, 16
@@ -20,22 +23,32 @@ class _EmbedPerClient(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> Tensor:
+    def forward(ctx: Any, tables: Tensor, ids: Tensor, is_padding: Tensor | None, target: GradTarget | None) -> Tensor:
         ctx.save_for_backward(ids, is_padding)
-        ctx.words = tables.shape[1]
+        ctx.words, ctx.target = tables.shape[1], target
         return tables[_client_numbers(ids), ids]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None]:
         (grad,), (ids, is_padding) = grads, ctx.saved_tensors
-        if is_padding is not None:
-            grad = grad.masked_fill(is_padding.unsqueeze(-1), 0)
-        return sum_grads(grad, ids, ctx.words), None, None
+        return sum_grads(grad, ids, ctx.words, is_padding, ctx.target), None, None, None
 
 
-def sum_grads(grad: Tensor, ids: Tensor, words: int) -> Tensor:
-    """Return the gradient of tables [clients, words, width], from that of their rows with these ids, [clients, ...]."""
+def sum_grads(
+    grad: Tensor, ids: Tensor, words: int, is_padding: Tensor | None = None, target: GradTarget | None = None
+) -> Tensor | None:
+    """Return the gradient of tables [clients, words, width], from that of their rows with these ids, [clients, ...].
+
+    A kernel writes it to the target, if there is one.
+    """
     is_read_often = words <= _FEW_ROWS or ids.numel() >= _READS_PER_ROW * words * len(ids)
+    kernels = None if is_read_often else kernels_for(grad, "triton_embedding")
+    if kernels is not None:
+        ids = ids if is_padding is None else ids.masked_fill(is_padding, words)
+        sums: Tensor | None = kernels.sum_reads(grad, ids.flatten(1), words, target)
+        return sums
+    if is_padding is not None:
+        grad = grad.masked_fill(is_padding.unsqueeze(-1), 0)
     return sum_with_product(grad, ids, words) if grad.is_cuda and is_read_often else _sum_sorted(grad, ids, words)
 
 
@@ -56,9 +69,11 @@ def _client_numbers(ids: Tensor) -> Tensor:
     return torch.arange(len(ids), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
 
 
-def embed_per_client(tables: Tensor, ids: Tensor, is_padding: Tensor | None) -> Tensor:
+def embed_per_client(
+    tables: Tensor, ids: Tensor, is_padding: Tensor | None, target: GradTarget | None = None
+) -> Tensor:
     """Look up ids [clients, ...] in each client's table [clients, words, width]. Padding gets no gradient."""
-    y: Tensor = _EmbedPerClient.apply(tables, ids, is_padding)  # type: ignore[no-untyped-call]
+    y: Tensor = _EmbedPerClient.apply(tables, ids, is_padding, target)  # type: ignore[no-untyped-call]
     return y
 
 

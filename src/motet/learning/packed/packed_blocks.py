@@ -15,7 +15,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from motet.learning.packed.end_tokens import install_end_token_classifier
-from motet.learning.packed.packed_layers import CastResult, PackedLayerNorm, PackedLinear, kernels_for, packed_linear
+from motet.learning.packed.kernel_modules import kernels_for
+from motet.learning.packed.packed_layers import CastResult, PackedLayerNorm, PackedLinear, packed_linear
 
 
 class PackedAddNorm(nn.Module):

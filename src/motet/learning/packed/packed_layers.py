@@ -6,21 +6,18 @@ Only layers with trained parameters must know which rows belong to which client.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.core.errors import first_line
 from motet.learning.packed.client_embedding import embed, embed_per_client
 from motet.learning.packed.grad_targets import GradTarget
+from motet.learning.packed.kernel_modules import kernels_for
 
 
 class NotPackable(TypeError):  # noqa: N818 - not an error for the user: the model is run in another packing mode
@@ -151,26 +148,6 @@ class _BatchedLayerNorm(torch.autograd.Function):
         return grad_x, grad_weight, sum_rows(grad) if needs_bias else None, None
 
 
-@cache
-def _load_kernels(device: torch.device, name: str = "triton_kernels") -> ModuleType | None:
-    try:
-        kernels = import_module(f"motet.learning.packed.{name}")
-        kernels.probe(device)
-    except ImportError:  # Triton comes with torch for GPUs, but not on every system
-        return None
-    except Exception as error:  # Triton compiles on this machine: a compiler or its headers may be missing
-        logging.getLogger("motet").warning(
-            "training is slower because Triton cannot compile %s for %s (%s)", name, device, first_line(error)
-        )
-        return None
-    return kernels
-
-
-def kernels_for(x: Tensor, name: str = "triton_kernels") -> ModuleType | None:
-    """Return a module of Triton kernels if they work on the tensor's device. None of them computes in float64."""
-    return _load_kernels(x.device, name) if x.is_cuda and x.dtype != torch.float64 else None
-
-
 def sum_rows(x: Tensor) -> Tensor:
     """Sum [clients, rows, width] over rows, as a matrix product: 1.1 to 2.6 times as fast as `sum` on an H200."""
     return torch.bmm(_row_of_ones(x), x).squeeze(1)
@@ -210,7 +187,8 @@ class PackedEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         ids = self.client_axis.split(ids, "Embedding")
         is_padding = None if self.padding_idx is None else ids == self.padding_idx
-        return self.client_axis.merge(embed_per_client(self.weight, ids, is_padding))
+        target = self.client_axis.grad_targets.get(id(self.weight))
+        return self.client_axis.merge(embed_per_client(self.weight, ids, is_padding, target))
 
 
 class PackedLayerNorm(nn.LayerNorm):

@@ -24,13 +24,9 @@ from motet.learning.packed.cpu_attention import install_fast_dropout
 from motet.learning.packed.cuda_graphs import drops_layers
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, collect_leaf_grads, write_remaining
+from motet.learning.packed.kernel_modules import kernels_for
 from motet.learning.packed.packed_blocks import install_packed_blocks
-from motet.learning.packed.packed_layers import (
-    ClientAxis,
-    install_packed_layers,
-    kernels_for,
-    params_used_only_in_products,
-)
+from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
 from motet.learning.packed.packed_lora import install_packed_lora
 from motet.learning.packed.packed_optimizer import PackedVectors
 from motet.learning.packed.plain_layers import install_plain_layers

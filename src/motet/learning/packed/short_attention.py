@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from motet.learning.packed import cpu_attention
-from motet.learning.packed.packed_layers import kernels_for
+from motet.learning.packed.kernel_modules import kernels_for
 
 _UNSUPPORTED = ("position_bias", "softcap", "cache")  # options that need torch's attention
 

@@ -36,7 +36,8 @@ class SparseEmbedding(nn.Embedding):
         is_padding = None if self.padding_idx is None else ids == self.padding_idx
         if self.row_index is not None:
             ids = self.row_index[: len(ids)].gather(1, ids.flatten(1)).view_as(ids)
-        return self.client_axis.merge(embed_per_client(self.weight, ids, is_padding))
+        target = self.client_axis.grad_targets.get(id(self.weight))
+        return self.client_axis.merge(embed_per_client(self.weight, ids, is_padding, target))
 
     def select_rows(self, token_ids: Tensor | None, counts: Sequence[int]) -> bool:
         """Map token ids [clients, rows] to rows 0, 1, ...; client i uses its first `counts[i]`. None: all rows are held.

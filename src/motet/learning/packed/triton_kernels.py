@@ -111,15 +111,15 @@ def _sum_parts(  # type: ignore[no-untyped-def]
     offset = ((index * clients + client) * parts + part[:, None]) * width + column[None, :]
     total = tl.sum(tl.load(partial_sums + offset, (part < parts)[:, None] & inside[None, :], 0.0), 0)
     if index == 0:
-        _store_or_add(first + client * first_client + column, total, inside, add_first)
+        store_or_add(first + client * first_client + column, total, inside, add_first)
     elif index == 1:
-        _store_or_add(second + client * second_client + column, total, inside, add_second)
+        store_or_add(second + client * second_client + column, total, inside, add_second)
     else:
-        _store_or_add(third + client * third_client + column, total, inside, add_third)
+        store_or_add(third + client * third_client + column, total, inside, add_third)
 
 
 @triton.jit
-def _store_or_add(target, value, inside, add: tl.constexpr):  # type: ignore[no-untyped-def]
+def store_or_add(target, value, inside, add: tl.constexpr):  # type: ignore[no-untyped-def]
     if add:
         value += tl.load(target, inside, 0.0).to(tl.float32)
     tl.store(target, value.to(target.dtype.element_ty), inside)

@@ -1,0 +1,66 @@
+"""The gradients of embedding tables as one Triton kernel, which writes them where the optimizer reads them.
+
+torch sorts all tokens of all clients as 64-bit numbers, and writes a table of zeros, then the sums, then a copy in the
+clients' vectors. Here each client's tokens are sorted separately, and every number of a table is written once. Sums have a
+fixed order: two trainings with one seed are equal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from motet.learning.packed.triton_kernels import store_or_add, on_device_of
+
+_TILE_READS = 8  # gradients of one word that a program loads at once
+_TILE_COLUMNS, _COLUMNS_PER_WARP = 1024, 256
+
+
+@triton.jit
+def _sum_reads(  # type: ignore[no-untyped-def]
+    grad, order, starts, out, reads, words, width, out_client,
+    add: tl.constexpr, tile_reads: tl.constexpr, tile_columns: tl.constexpr,
+):  # fmt: skip
+    word, client = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    column = tl.program_id(2) * tile_columns + tl.arange(0, tile_columns)
+    first = tl.load(starts + client * (words + 1) + word)
+    end = tl.load(starts + client * (words + 1) + word + 1)
+    total = tl.zeros((tile_columns,), tl.float32)
+    for start in range(first, end, tile_reads):
+        read = start + tl.arange(0, tile_reads)
+        position = client * reads + tl.load(order + client * reads + read, read < end, 0)
+        mask = (read < end)[:, None] & (column < width)[None, :]
+        total += tl.sum(tl.load(grad + position[:, None] * width + column[None, :], mask, 0.0).to(tl.float32), 0)
+    store_or_add(out + client * out_client + word.to(tl.int64) * width + column, total, column < width, add)
+
+
+def sum_reads(grad: Tensor, ids: Tensor, words: int, target: Any = None) -> Tensor | None:
+    """Add gradients [clients, ..., width] with the same id [clients, reads] up, for tables [clients, words, width].
+
+    An id that is no word is ignored. Sums are written to the target; without one they are returned.
+    """
+    (clients, reads), width = ids.shape, grad.shape[-1]
+    sorted_ids, order = ids.int().sort(dim=1, stable=True)
+    all_words = torch.arange(words + 1, dtype=torch.int32, device=ids.device).repeat(clients, 1)
+    starts = torch.searchsorted(sorted_ids, all_words)
+    out = grad.new_empty(clients, words, width) if target is None else target.view
+    tile_columns = min(_TILE_COLUMNS, triton.next_power_of_2(width))
+    with on_device_of(grad):
+        _sum_reads[(words, clients, triton.cdiv(width, tile_columns))](
+            grad.contiguous(), order, starts, out, reads, words, width, out.stride(0),
+            target is not None and target.is_written, _TILE_READS, tile_columns,
+            num_warps=max(1, tile_columns // _COLUMNS_PER_WARP),
+        )  # fmt: skip
+    if target is None:
+        return out
+    target.is_written = True
+    return None
+
+
+def probe(device: torch.device) -> None:
+    """Compile and run the kernel once. Raises whatever error that causes."""
+    sum_reads(torch.ones(1, 2, 8, device=device), torch.zeros(1, 2, dtype=torch.int64, device=device), 2)
