@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,21 +17,28 @@ class GradTarget:
     """Where a parameter's gradient is written during the backward pass, instead of being returned to autograd.
 
     It is a view [clients, ...] of the clients' gradient vectors. A parameter that is used twice in a step adds to it.
+    `parts` are the targets that it joins.
     """
 
     view: Tensor
     is_written: bool = False
+    parts: Sequence[GradTarget] = ()
 
     def write_product(self, left: Tensor, right: Tensor) -> None:
         if self.is_written:
             self._matrix.baddbmm_(left, right)
         else:
             torch.bmm(left, right, out=self._matrix)
-        self.is_written = True
+        self._mark_written()
 
     def write(self, grad: Tensor) -> None:
         self.view.add_(grad) if self.is_written else self.view.copy_(grad)
+        self._mark_written()
+
+    def _mark_written(self) -> None:
         self.is_written = True
+        for part in self.parts:
+            part.is_written = True
 
     @property
     def _matrix(self) -> Tensor:

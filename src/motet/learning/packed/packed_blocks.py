@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from motet.learning.packed.end_tokens import install_end_token_classifier
 from motet.learning.packed.kernel_modules import kernels_for
 from motet.learning.packed.packed_layers import CastResult, PackedLayerNorm, PackedLinear, packed_linear
+from motet.learning.packed.packed_projections import install_joint_projections
 
 
 class PackedAddNorm(nn.Module):
@@ -64,6 +65,7 @@ class PackedGelu(nn.Module):
 def install_packed_blocks(module: nn.Module) -> None:
     """Replace the blocks of a module, in place, before its layers are packed."""
     install_end_token_classifier(module)
+    install_joint_projections(module)
     for block in list(module.modules()):
         children = dict(block.named_children())
         dense, norm = children.get("dense"), children.get("LayerNorm")

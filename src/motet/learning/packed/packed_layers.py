@@ -32,6 +32,13 @@ class CastResult(NamedTuple):
     result: Tensor
 
 
+class Projections(NamedTuple):
+    """Outputs of several layers that read the same input, by the id of the layer."""
+
+    source: Tensor
+    outputs: dict[int, Tensor]
+
+
 GradTargets = tuple[GradTarget | None, GradTarget | None]  # of weight and bias
 # A layer with this many outputs scores a vocabulary. If their number is no multiple of 8, as GPT-2's 50,257 words, products
 # use kernels of old GPUs: 375 ms for a round of ten clients on an H200, and 298 ms if it is rounded up in products.
@@ -45,6 +52,7 @@ class ClientAxis:
     clients: int = 1
     rows: int = 1
     last_cast: CastResult | None = None
+    projections: Projections | None = None
     grad_targets: dict[int, GradTarget] = field(default_factory=dict)  # by the id of the parameter
 
     def split(self, x: Tensor, layer: str) -> Tensor:
@@ -64,6 +72,12 @@ class ClientAxis:
     def merge(self, y: Tensor) -> Tensor:
         """Reshape [clients, rows or 1, ...] to [clients * rows, ...]."""
         return y.expand(-1, self.rows, *y.shape[2:]).flatten(0, 1)
+
+    def take_projection(self, layer: nn.Module, x: Tensor) -> Tensor | None:
+        """Return the output of a layer for this input, if it was computed together with others."""
+        if self.projections is None or self.projections.source is not x:
+            return None
+        return self.projections.outputs.pop(id(layer), None)
 
     def cast(self, x: Tensor, split: Tensor, dtype: torch.dtype) -> Tensor:
         """Cast `split`, which is `x` in another shape.
@@ -164,6 +178,9 @@ class PackedLinear(nn.Linear):
         if self.weight.dim() == 2:  # frozen weight, trained bias: one product for all clients
             y = self.client_axis.split(F.linear(x, self.weight), "Linear")
             return self.client_axis.merge(y + _align_bias(self.bias, y))
+        projection = self.client_axis.take_projection(self, x)
+        if projection is not None:
+            return projection
         return packed_linear(self.client_axis, x, self.weight, self.bias, transposed=True)
 
 
@@ -334,8 +351,17 @@ def _packed_class(leaf: nn.Module, own: Mapping[str, nn.Parameter]) -> type[nn.M
     raise NotPackable(f"{cls.__name__} has parameters {sorted(own)} and no packed version")
 
 
-def packed_linear(client_axis: ClientAxis, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool) -> Tensor:
+def packed_linear(
+    client_axis: ClientAxis,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    transposed: bool,
+    grad_targets: Mapping[int, GradTarget] | None = None,
+) -> Tensor:
+    """Multiply the rows of each client by its weight. Gradients go to these targets, or to those of the client axis."""
     leaves = (weight, bias)
+    all_targets = client_axis.grad_targets if grad_targets is None else grad_targets
     if bias is not None and bias.dim() == 1:  # frozen bias, trained weight
         bias = bias.expand(client_axis.clients, -1)
     split = client_axis.split(x, "a linear layer")
@@ -351,8 +377,7 @@ def packed_linear(client_axis: ClientAxis, x: Tensor, weight: Tensor, bias: Tens
         weight, bias = F.pad(weight, (0, 0, 0, padding)), None if bias is None else F.pad(bias, (0, padding))
     # A leaf that is cast or padded here gets its gradient from autograd, in its own type.
     targets = tuple(
-        client_axis.grad_targets.get(id(leaf)) if leaf is used else None
-        for leaf, used in zip(leaves, (weight, bias), strict=True)
+        all_targets.get(id(leaf)) if leaf is used else None for leaf, used in zip(leaves, (weight, bias), strict=True)
     )
     y: Tensor = _BatchedLinear.apply(flat, weight, bias, transposed, targets)  # type: ignore[no-untyped-call]
     y = y[..., :width] if is_padded else y

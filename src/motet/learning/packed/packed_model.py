@@ -29,6 +29,7 @@ from motet.learning.packed.packed_blocks import install_packed_blocks
 from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
 from motet.learning.packed.packed_lora import install_packed_lora
 from motet.learning.packed.packed_optimizer import PackedVectors
+from motet.learning.packed.packed_projections import joint_order
 from motet.learning.packed.plain_layers import install_plain_layers
 from motet.learning.packed.short_attention import short_attention
 from motet.learning.packed.sparse_embedding import install_sparse_embedding
@@ -85,6 +86,8 @@ class PackedModel:
         self._install_leaves(module, names_by_id)
         cast = params_used_only_in_products(self.module) if use_bf16 and packing_mode == "packed_layers" else set()
         self.bf16_names = {name for name, leaf in self.leaves.items() if id(leaf) in cast}
+        names_by_leaf = {id(leaf): name for name, leaf in self.leaves.items()}
+        self.joint_order = joint_order(model.layout.names, self.module, names_by_leaf, self.bf16_names)
         self.embedding_rows: Tensor | None = None  # loaded rows, as token ids [clients, rows]; None: all
         self.embedding_row_counts: list[int] = []  # per client; the rest of `embedding_rows` is padding
         self.writes_grads, self.views = False, ViewCache()
@@ -137,19 +140,20 @@ class PackedModel:
     def grads(self) -> Tensor:
         return self.buffers.grads.view(self.clients, self.size)
 
-    def tensor_views(self, vectors: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Yield each tensor as a view [clients, ...] of vectors in the order of `params`."""
-        start = 0
-        shapes = zip(self.model.layout.names, self.model.layout.shapes, strict=True)
-        for name, shape in sorted(shapes, key=self._is_embedding):
+    def tensor_views(self, vectors: Tensor, joint: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Yield each tensor as a view [clients, ...] of vectors in the order of `params`, or in that for joint products."""
+        start, layout = 0, self.model.layout
+        shapes = dict(zip(layout.names, layout.shapes, strict=True))
+        for name in sorted(self.joint_order if joint else layout.names, key=self._is_embedding):
+            shape = shapes[name]
             if name == self.embedding_name and self.embedding_rows is not None:
-                shape = (self.embedding_rows.shape[1], *shape[1:])  # noqa: PLW2901
+                shape = (self.embedding_rows.shape[1], *shape[1:])
             size = int(np.prod(shape))
             yield name, vectors[:, start : start + size].view(len(vectors), *shape)
             start += size
 
-    def _is_embedding(self, entry: tuple[str, tuple[int, ...]]) -> bool:
-        return entry[0] == self.embedding_name
+    def _is_embedding(self, name: str) -> bool:
+        return name == self.embedding_name
 
     def _set_clients(self, clients: int) -> None:
         self.clients = clients
@@ -169,11 +173,11 @@ class PackedModel:
         clients = self.client_axis.clients
 
         def make() -> LeafViews:
-            bf16 = {} if bf16_vectors is None else dict(self.tensor_views(bf16_vectors[:clients]))
+            bf16 = {} if bf16_vectors is None else dict(self.tensor_views(bf16_vectors[:clients], self.writes_grads))
             views = self.tensor_views(vectors[:clients])
             return [(self.leaves[n], bf16[n] if n in self.bf16_names else view) for n, view in views]
 
-        key = (name, self.clients, clients, self.size, self.num_trained)
+        key = (name, self.clients, clients, self.size, self.num_trained, self.writes_grads)
         return self.views.get(self.buffers.generation, key, make)
 
     def _bf16_params(self) -> Tensor:
@@ -193,15 +197,17 @@ class PackedModel:
         """Return the parameters and gradients in float32, and those of matrix products in bfloat16."""
         if not self.bf16_names:
             return PackedVectors(self.params, self.grads)
-        is_bf16 = torch.zeros(1, self.size, dtype=torch.uint8, device=self.device)
-        for name, view in self.tensor_views(is_bf16):
-            view.fill_(name in self.bf16_names)
-        return PackedVectors(self.params, self.grads, self._bf16_params(), self.bf16_grads, is_bf16[0])
+        places = torch.arange(self.size, dtype=torch.int32, device=self.device).unsqueeze(0)
+        joint, positions = dict(self.tensor_views(places, joint=True)), torch.full_like(places, -1)
+        for name, view in self.tensor_views(positions):
+            if name in self.bf16_names:
+                view.copy_(joint[name])
+        return PackedVectors(self.params, self.grads, self._bf16_params(), self.bf16_grads, positions[0])
 
     def write_grads_directly(self, enabled: bool) -> None:
-        """Let linear layers and norms write their gradients to the clients' vectors, instead of `collect_grads`."""
+        """Let layers write their gradients to the clients' vectors, instead of `collect_grads`, and join their products."""
         self.writes_grads = enabled
-        self._set_grad_targets()
+        self.keep_first(self.client_axis.clients)
         for leaf in self.leaves.values() if enabled else ():
             if not leaf.requires_grad:  # its gradient is never written
                 self.client_axis.grad_targets[id(leaf)].view.zero_()
@@ -364,7 +370,8 @@ class PackedModel:
             ):
                 yield
         finally:
-            self.client_axis.last_cast = None  # it would keep the autograd graph of this pass alive
+            # They would keep the autograd graph of this pass alive.
+            self.client_axis.last_cast = self.client_axis.projections = None
 
     def _forward_one(self, leaves: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         output = functional_call(self.module, dict(leaves), kwargs=inputs)

@@ -79,18 +79,21 @@ class PackedOptimizer:
 
 
 class PackedVectors(NamedTuple):
-    """What a fused step reads and writes, [clients, size]. `is_bf16` [size] marks numbers with gradients in bfloat16."""
+    """What a fused step reads and writes, [clients, size].
+
+    `positions` [size] are the places of numbers in the vectors in bfloat16; -1 for a number that is not in them.
+    """
 
     params: Tensor
     grads: Tensor
     bf16_params: Tensor | None = None
     bf16_grads: Tensor | None = None
-    is_bf16: Tensor | None = None
+    positions: Tensor | None = None
 
     def first(self, clients: int) -> PackedVectors:
         bf16_params = None if self.bf16_params is None else self.bf16_params[:clients]
         bf16_grads = None if self.bf16_grads is None else self.bf16_grads[:clients]
-        return PackedVectors(self.params[:clients], self.grads[:clients], bf16_params, bf16_grads, self.is_bf16)
+        return PackedVectors(self.params[:clients], self.grads[:clients], bf16_params, bf16_grads, self.positions)
 
 
 class FusedOptimizer:
@@ -104,14 +107,20 @@ class FusedOptimizer:
         self.number = next(_NUMBERS)
         self.vectors, self.state, self.kernels = vectors, dict(state), kernels
         self.steps, self.last_steps = torch.zeros(2, len(vectors.params), device=vectors.params.device)
-        self.block_kinds = None if vectors.is_bf16 is None else kernels.block_kinds(vectors.is_bf16)
+        self.block_kinds = None if vectors.positions is None else kernels.block_kinds(vectors.positions)
+
+    def round_weights(self) -> None:
+        """Round all weights for the products of the first step."""
+        params, bf16_params, positions = self.vectors.params, self.vectors.bf16_params, self.vectors.positions
+        if bf16_params is not None:
+            self.kernels.round_weights(params, bf16_params, positions, self.block_kinds)
 
     def step(self, learning_rates: Tensor, clients: int, clip_norms: Tensor | None) -> None:
         """Update the first clients. `clip_norms` are the largest norms of their gradients, [clients, 1]."""
         vectors = self.vectors.first(clients)
         scales = None
         if clip_norms is not None:
-            norms = self.kernels.grad_norms(vectors.grads, vectors.bf16_grads, vectors.is_bf16, self.block_kinds)
+            norms = self.kernels.grad_norms(vectors.grads, vectors.bf16_grads, vectors.positions, self.block_kinds)
             scales = (clip_norms[:clients] / (norms + 1e-6)).clamp_(max=1)
         self.steps[:clients] += 1
         self.kernels.optimizer_step(
@@ -124,6 +133,6 @@ class FusedOptimizer:
             scales=scales,
             bf16_params=vectors.bf16_params,
             bf16_grads=vectors.bf16_grads,
-            is_bf16=vectors.is_bf16,
+            positions=vectors.positions,
             kinds=self.block_kinds,
         )

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from motet.learning.packed.adjacent_tensors import join_adjacent
 from motet.learning.packed.triton_kernels import on_device_of
 
 MAX_TOKENS, MAX_TOKENS_FLOAT32, MAX_WIDTH = 128, 64, 128  # of a text, and of a head: what a program can hold
@@ -63,7 +64,7 @@ def _attention_forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _attention_backward(  # type: ignore[no-untyped-def]
-    q, k, v, mask, out, log_sums, grad, grad_q, grad_k, grad_v, heads, tokens, width, scale,
+    q, k, v, mask, out, log_sums, grad, grad_q, grad_k, grad_v, grad_token, heads, tokens, width, scale,
     q_text, q_head, q_token, k_text, k_head, k_token, v_text, v_head, v_token, mask_text, mask_query, mask_key,
     has_mask: tl.constexpr, is_causal: tl.constexpr, precision: tl.constexpr,
     tile_tokens: tl.constexpr, tile_width: tl.constexpr, block_keys: tl.constexpr,
@@ -92,10 +93,11 @@ def _attention_backward(  # type: ignore[no-untyped-def]
         value_grads = tl.dot(tl.trans(weights.to(grads.dtype)), grads, input_precision=precision)
         key_grads = tl.dot(tl.trans(score_grads), queries, input_precision=precision)
         query_grads += tl.dot(score_grads, keys, input_precision=precision)
-        key_offset = (text * tokens + key[:, None]) * heads * width + head * width + column[None, :]
+        key_offset = (text * tokens + key[:, None]) * grad_token + head * width + column[None, :]
         tl.store(grad_v + key_offset, value_grads.to(grad_v.dtype.element_ty), exists)
         tl.store(grad_k + key_offset, key_grads.to(grad_k.dtype.element_ty), exists)
-    tl.store(grad_q + offset, query_grads.to(grad_q.dtype.element_ty), inside)
+    query_offset = (text * tokens + token[:, None]) * grad_token + head * width + column[None, :]
+    tl.store(grad_q + query_offset, query_grads.to(grad_q.dtype.element_ty), inside)
 
 
 class ShortAttention(torch.autograd.Function):
@@ -127,12 +129,16 @@ class ShortAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (q, k, v, mask, out, log_sums) = grads, ctx.saved_tensors
         texts, heads, tokens, width = q.shape
-        gradients = [torch.empty_like(out) for _ in range(3)]
+        # Side by side if q, k and v are: then they are the gradient of one product.
+        joined = 1 if join_adjacent((q, k, v), 1) is None else 3
+        gradients = [
+            x for _ in range(3 // joined) for x in out.new_empty(texts, tokens, joined * heads, width).split(heads, 2)
+        ]
         block_keys = min(_BLOCK_KEYS, ctx.options["tile_tokens"])
         with on_device_of(q):
             _attention_backward[(texts * heads,)](
-                q, k, v, mask, out, log_sums, grad.contiguous(), *gradients, heads, tokens, width, ctx.scale,
-                *ctx.strides, **ctx.options, block_keys=block_keys,
+                q, k, v, mask, out, log_sums, grad.contiguous(), *gradients, gradients[0].stride(1), heads, tokens, width,
+                ctx.scale, *ctx.strides, **ctx.options, block_keys=block_keys,
             )  # fmt: skip
         return *(x.transpose(1, 2) for x in gradients), None, None, None
 

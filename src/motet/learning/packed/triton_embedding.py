@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from motet.learning.packed.triton_kernels import store_or_add, on_device_of
+from motet.learning.packed.triton_kernels import on_device_of, store_or_add
 
 _TILE_READS = 8  # gradients of one word that a program loads at once
 _TILE_COLUMNS, _COLUMNS_PER_WARP = 1024, 256

@@ -16,41 +16,61 @@ from motet.learning.packed.triton_kernels import on_device_of
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch's AdamW
 BLOCK = 2048  # numbers of one client that a program updates
-_ALL_BF16, _ALL_FLOAT32 = tl.constexpr(1), tl.constexpr(0)  # kinds of blocks; 2: mixed
+_SHIFT_STEP = tl.constexpr(64)  # numbers by which the places in bfloat16 are shifted, so that accesses are wide
+_FLOAT32, _BF16 = tl.constexpr(0), tl.constexpr(1)  # kinds of blocks; 2: mixed
 
 
 @triton.jit
-def _load_grads(grads, bf16_grads, is_bf16, kinds, block, row, index, inside, has_bf16: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load_grads(grads, bf16_grads, positions, kinds, block, row, index, inside, has_bf16: tl.constexpr):  # type: ignore[no-untyped-def]
     """Load gradients from one of two tables. Whole blocks of one type are loaded in wide accesses."""
     if has_bf16:
-        kind = tl.load(kinds + block)
-        if kind == _ALL_BF16:
-            g = tl.load(bf16_grads + row + index, inside, 0.0).to(tl.float32)
-        elif kind == _ALL_FLOAT32:
+        kind = tl.load(kinds + 2 * block)
+        if kind == _BF16:
+            start = row + tl.load(kinds + 2 * block + 1) * _SHIFT_STEP
+            g = tl.load(bf16_grads + start + index, inside, 0.0).to(tl.float32)
+        elif kind == _FLOAT32:
             g = tl.load(grads + row + index, inside, 0.0)
         else:
-            rounded = tl.load(is_bf16 + index, inside, 0) != 0
-            from_bf16 = tl.load(bf16_grads + row + index, inside & rounded, 0.0).to(tl.float32)
-            g = tl.where(rounded, from_bf16, tl.load(grads + row + index, inside & (rounded == 0), 0.0))
+            position = tl.load(positions + index, inside, -1)
+            from_bf16 = tl.load(bf16_grads + row + position, position >= 0, 0.0).to(tl.float32)
+            g = tl.where(position >= 0, from_bf16, tl.load(grads + row + index, inside & (position < 0), 0.0))
     else:
         g = tl.load(grads + row + index, inside, 0.0)
     return g
 
 
 @triton.jit
+def _store_rounded(bf16_weights, rounded, positions, kinds, block, row, index, inside):  # type: ignore[no-untyped-def]
+    kind = tl.load(kinds + 2 * block)
+    if kind == _BF16:
+        tl.store(bf16_weights + row + tl.load(kinds + 2 * block + 1) * _SHIFT_STEP + index, rounded, inside)
+    elif kind != _FLOAT32:
+        position = tl.load(positions + index, inside, -1)
+        tl.store(bf16_weights + row + position, rounded, position >= 0)
+
+
+@triton.jit
+def _round_weights(weights, bf16_weights, positions, kinds, size, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    client, part = tl.program_id(0), tl.program_id(1)
+    index, row = part * block + tl.arange(0, block), client.to(tl.int64) * size
+    rounded = tl.load(weights + row + index, index < size, 0.0).to(tl.bfloat16)
+    _store_rounded(bf16_weights, rounded, positions, kinds, part, row, index, index < size)
+
+
+@triton.jit
 def _sum_squares(  # type: ignore[no-untyped-def]
-    grads, bf16_grads, is_bf16, kinds, partial_sums, size, has_bf16: tl.constexpr, block: tl.constexpr
+    grads, bf16_grads, positions, kinds, partial_sums, size, has_bf16: tl.constexpr, block: tl.constexpr
 ):
     client, part = tl.program_id(0), tl.program_id(1)
     index = part * block + tl.arange(0, block)
     row = client.to(tl.int64) * size
-    g = _load_grads(grads, bf16_grads, is_bf16, kinds, part, row, index, index < size, has_bf16)
+    g = _load_grads(grads, bf16_grads, positions, kinds, part, row, index, index < size, has_bf16)
     tl.store(partial_sums + client * tl.num_programs(1) + part, tl.sum(g * g, 0))
 
 
 @triton.jit
 def _optimizer_step(  # type: ignore[no-untyped-def]
-    weights, bf16_weights, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, steps, last_steps,
+    weights, bf16_weights, grads, bf16_grads, positions, kinds, first, second, rates, scales, steps, last_steps,
     corrections, size, beta1: tl.constexpr, beta2: tl.constexpr, epsilon: tl.constexpr,
     is_adam: tl.constexpr, has_scale: tl.constexpr, has_bf16: tl.constexpr,
     block: tl.constexpr,
@@ -60,7 +80,7 @@ def _optimizer_step(  # type: ignore[no-untyped-def]
     index = part * block + tl.arange(0, block)
     inside, row = index < size, client.to(tl.int64) * size
     p = tl.load(weights + row + index, inside, 0.0)
-    g = _load_grads(grads, bf16_grads, is_bf16, kinds, part, row, index, inside, has_bf16)
+    g = _load_grads(grads, bf16_grads, positions, kinds, part, row, index, inside, has_bf16)
     if has_scale:
         g = g * tl.load(scales + client)
     rate = tl.load(rates + client)
@@ -79,24 +99,37 @@ def _optimizer_step(  # type: ignore[no-untyped-def]
         p -= rate * g
     tl.store(weights + row + index, p, inside)
     if has_bf16:
-        tl.store(bf16_weights + row + index, p.to(tl.bfloat16), inside)
+        _store_rounded(bf16_weights, p.to(tl.bfloat16), positions, kinds, part, row, index, inside)
 
 
-def block_kinds(is_bf16: Tensor) -> Tensor:
-    """Return which blocks have all gradients in bfloat16 (1), none (0) or some (2)."""
-    blocks = torch.nn.functional.pad(is_bf16, (0, -len(is_bf16) % BLOCK), value=int(is_bf16[-1])).view(-1, BLOCK)
-    smallest, largest = blocks.amin(1), blocks.amax(1)
-    return torch.where(smallest == largest, smallest.int(), 2)
+def block_kinds(positions: Tensor) -> Tensor:
+    """Return for each block whether all its gradients are in bfloat16 (1), none (0) or some (2), and by how much they shift.
+
+    The shift is that of their `positions` [size] from their own, in steps. If it is not the same for all, they are mixed.
+    """
+    size, step = len(positions), _SHIFT_STEP.value
+    shifts = torch.where(positions >= 0, positions - torch.arange(size, device=positions.device), 2**30 + 1)
+    shifts = torch.nn.functional.pad(shifts, (0, -size % BLOCK), value=int(shifts[-1])).view(-1, BLOCK)
+    smallest, largest = shifts.amin(1), shifts.amax(1)
+    kinds = torch.where((smallest == largest) & (smallest % step == 0), 1, torch.where(smallest > 2**30, 0, 2))
+    return torch.stack([kinds, smallest.div(step, rounding_mode="floor")], 1).int()
 
 
-def grad_norms(grads: Tensor, bf16_grads: Tensor | None, is_bf16: Tensor | None, kinds: Tensor | None) -> Tensor:
+def round_weights(params: Tensor, bf16_params: Tensor, positions: Tensor, kinds: Tensor) -> None:
+    """Write the weights to their places in `bf16_params`."""
+    clients, size = params.shape
+    with on_device_of(params):
+        _round_weights[(clients, triton.cdiv(size, BLOCK))](params, bf16_params, positions, kinds, size, BLOCK)
+
+
+def grad_norms(grads: Tensor, bf16_grads: Tensor | None, positions: Tensor | None, kinds: Tensor | None) -> Tensor:
     """Return the norm of each client's gradient, [clients, 1]. Sums have a fixed order."""
     clients, size = grads.shape
     parts = triton.cdiv(size, BLOCK)
     partial_sums = grads.new_empty(clients, parts)
     with on_device_of(grads):
         _sum_squares[(clients, parts)](
-            grads, bf16_grads, is_bf16, kinds, partial_sums, size, bf16_grads is not None, BLOCK
+            grads, bf16_grads, positions, kinds, partial_sums, size, bf16_grads is not None, BLOCK
         )
     return partial_sums.sum(1, keepdim=True).sqrt_()
 
@@ -112,14 +145,15 @@ def optimizer_step(
     scales: Tensor | None = None,
     bf16_params: Tensor | None = None,
     bf16_grads: Tensor | None = None,
-    is_bf16: Tensor | None = None,
+    positions: Tensor | None = None,
     kinds: Tensor | None = None,
 ) -> None:
     """Update params [clients, size] with Adam if there are moments, else with SGD.
 
     `rates` and `scales` (of the gradient) are one number per client; `steps` are the steps that Adam has done, with this
-    one. The moments are not read in the first step, and not written in `last_steps`. `is_bf16` [size] marks the numbers with a gradient in `bf16_grads` instead of `grads`, and `kinds` are its
-    `block_kinds`; all weights are also written to `bf16_params`.
+    one. The moments are not read in the first step, and not written in `last_steps`. `positions` [size] are the places of
+    numbers in `bf16_grads` and `bf16_params`, where their gradients are read and the rounded weights are written; -1 for a
+    number with a gradient in `grads`. `kinds` are the `block_kinds`.
     """
     clients, size = params.shape
     corrections = None if moments is None or steps is None else _bias_corrections(steps)
@@ -128,7 +162,7 @@ def optimizer_step(
     first, second = moments or (None, None)
     with on_device_of(params):
         _optimizer_step[(clients, triton.cdiv(size, BLOCK))](
-            params, bf16_params, grads, bf16_grads, is_bf16, kinds, first, second, rates, scales, steps, last_steps,
+            params, bf16_params, grads, bf16_grads, positions, kinds, first, second, rates, scales, steps, last_steps,
             corrections, size, *BETAS, EPSILON, moments is not None, scales is not None, bf16_grads is not None, BLOCK,
         )  # fmt: skip
 
@@ -145,11 +179,12 @@ def _bias_corrections(steps: Tensor) -> Tensor:
 def probe(device: torch.device) -> None:
     """Compile and run the kernels once. Raises whatever error that causes."""
     (params, grads), moments = torch.ones(2, 1, 8, device=device), torch.zeros(2, 1, 8, device=device)
-    rates, is_bf16 = torch.ones(1, device=device), torch.ones(8, dtype=torch.uint8, device=device)
-    bf16_params, bf16_grads, kinds = params.bfloat16(), grads.bfloat16(), block_kinds(is_bf16)
+    rates, positions = torch.ones(1, device=device), torch.arange(8, dtype=torch.int32, device=device)
+    bf16_params, bf16_grads, kinds = params.bfloat16(), grads.bfloat16(), block_kinds(positions)
     optimizer_step(
         params, grads, rates, moments=(moments[0], moments[1]), steps=rates,
-        scales=grad_norms(grads, bf16_grads, is_bf16, kinds), bf16_params=bf16_params, bf16_grads=bf16_grads,
-        is_bf16=is_bf16, kinds=kinds,
+        scales=grad_norms(grads, bf16_grads, positions, kinds), bf16_params=bf16_params, bf16_grads=bf16_grads,
+        positions=positions, kinds=kinds,
     )  # fmt: skip
     optimizer_step(params, grads, rates)
+    round_weights(params, bf16_params, positions, kinds)

@@ -95,9 +95,9 @@ class Training:
         """Do what comes before the first step."""
         if self.weight_decays is not None:
             self.decay_mask = self._find_decay_mask()
-        if self.is_fused:
-            self.model.begin_step()  # the only time that it rounds all weights
+        if isinstance(self.optimizer, FusedOptimizer):
             self.model.write_grads_directly(True)
+            self.optimizer.round_weights()
 
     def run_step(self, step: int, graphs: CudaGraphs | None) -> None:
         model, clients = self.model, self.schedule.num_active(step)
