@@ -126,12 +126,28 @@ def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path:
     assert "| FedAvg | −9.0 [−14." in render_markdown(tables[0])
 
 
+def test_rows_with_all_seeds_are_compared_beside_one_with_fewer(tmp_path: Path) -> None:
+    rows = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}, FedProx: {algorithm: fedprox}}"
+    methods = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}}"
+    benchmark = open_suite(tmp_path, SUITE.replace(methods, rows), seeds=6)
+    right = {"FedAvg": 70, "FedOpt": 80, "FedProx": 90, "centralized": 95}
+    for cell in benchmark.cells:
+        is_missing = cell.row == "FedProx" and cell.seed == 43
+        if not is_missing and not benchmark.store.is_done(cell.run.name):
+            correct = right[cell.row] + cell.seed % 2
+            examples = (np.arange(100) < correct).astype(np.float32)[:, None]
+            write_run(benchmark.store, cell.run.name, correct / 100, examples)
+    entries = {row: by_column["α=1"] for row, by_column in benchmark.tables()[0].entries.items()}
+    assert entries["FedOpt"].is_best and not entries["FedProx"].is_best, "FedProx lacks a seed"
+    assert entries["FedAvg"].compared_with == "FedOpt" and entries["FedProx"].comparison is None
+
+
 def test_the_average_of_columns_with_missing_seeds_is_marked(tmp_path: Path) -> None:
     finished = finished_benchmark(tmp_path)
     (cell,) = [c for c in finished.cells if (c.row, c.column, c.seed) == ("FedAvg", "α=1", 43)]
     (finished.store.run_folder(cell.run.name) / "summary.json").unlink()
     table = finished.tables()[0]
-    assert "| FedAvg | 70.0 ± 0.0 † | 79.0 ± 0.0 † | 74.5 ± 0.0 † |" in render_markdown(table)
+    assert "| FedAvg | 70.0 ± 0.0 † 5 of 6 | 79.0 ± 0.0 † 5 of 6 | 74.5 ± 0.0 † 5 of 6 |" in render_markdown(table)
 
 
 def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> None:
@@ -141,8 +157,8 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     assert (finished.folder / "methods.png").exists()
     assert "*centralized* | 95.0 ± 0.0" in markdown
     assert "methods/FedAvg/α=9, seed 43: out of memory" in markdown
-    assert "| 79.0 ± 0.0 † |" in markdown, "one of six seeds is missing, so the column is not ranked"
-    assert "†: some seeds are missing" in markdown
+    assert "| 79.0 ± 0.0 † 5 of 6 |" in markdown, "one of six seeds is missing, so the column is not ranked"
+    assert "†: the other seeds did not finish" in markdown
     latex = (finished.folder / "results.tex").read_text()
     assert r"$\mathbf{79.0 \pm 1.1}$ (53.5)" in latex
     assert r"$\alpha$=1" in latex
@@ -308,6 +324,8 @@ def test_a_figure_shows_every_number_of_its_table(
     entries = [table.entries[row][column] for row in (*table.rows, *table.bounds)]
     assert {entry.mean for entry in entries} <= drawn
     assert {entry.published for entry in entries if entry.published is not None} <= drawn
+    labels = [text.get_text() for text in saved_figures[0].legends[0].get_texts()]
+    assert "not all seeds" in labels, "FedAvg has no number for one seed of α=9"
 
 
 def test_an_empty_table_has_no_figure(finished: Benchmark, tmp_path: Path) -> None:

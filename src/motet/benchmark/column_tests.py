@@ -29,8 +29,13 @@ Entries = dict[str, dict[str, TableEntry]]  # by row and column
 def rank_column(
     entries: Entries, methods: Sequence[str], column: str, metric: TableMetric | None, store: RunStore
 ) -> None:
-    """Compare the methods of a column with the best one. With too few seeds, no method is called the best."""
+    """Compare the methods of a column with the best one. With too few seeds, no method is called the best.
+
+    Methods that have all seeds are compared among themselves; one that lacks some does not prevent this.
+    """
     ranked = {m: entries[m][column] for m in methods if entries[m][column].mean is not None}
+    complete = {m: entry for m, entry in ranked.items() if not entry.is_partial}
+    ranked = complete if len(complete) > 1 else ranked
     _add_intervals(entries, [m for m in entries if entries[m][column].values], column, metric, store)
     # Runs that share a machine disturb each other, so wall times are not ranked.
     if len(ranked) < 2 or (metric is not None and metric.spec.kind == "seconds"):

@@ -35,7 +35,7 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     if any(e.published is not None for e in entries):
         parts.append("in parentheses: the paper's number")
     if any(e.is_partial for e in entries):
-        parts.append("†: some seeds are missing; not tested against rows with other seeds")
+        parts.append("†: the other seeds did not finish or did not reach the score; not compared with other rows")
     if any(e.is_outdated for e in entries):
         parts.append("‡: made with another version of Motet; `motet bench SUITE --refresh` runs it anew")
     if any(claim.p_value is not None for table in tables for claim in table.claims):
@@ -129,7 +129,7 @@ def _markdown_cell(entry: TableEntry) -> str:
         text = format_number(entry.mean) + std
         text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
         text = use_minus_signs(text + _render_interval(entry))
-        text += (" †" if entry.is_partial else "") + (" ‡" if entry.is_outdated else "")
+        text += entry.partial_mark + (" ‡" if entry.is_outdated else "")
     return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 

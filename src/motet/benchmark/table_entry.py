@@ -37,6 +37,11 @@ class TableEntry:
         return 0 < len(self.values) < self.expected
 
     @property
+    def partial_mark(self) -> str:
+        """How many of the seeds the number has, if it lacks some."""
+        return f" † {len(self.values)} of {self.expected}" if self.is_partial else ""
+
+    @property
     def mean(self) -> float | None:
         return statistics.fmean(self.values) if self.values else None
 

@@ -76,4 +76,6 @@ def _draw_entry(axes: Any, entry: TableEntry, y: int, label: str) -> None:
         axes.plot([entry.published], [y], linestyle="none", label="paper", **style)
     if entry.mean is not None:
         style = {"color": "C1" if entry.is_best else "C0", "label": "best" if entry.is_best else label}
+        if entry.is_partial:
+            style |= {"markerfacecolor": "white", "label": "not all seeds"}
         axes.errorbar([entry.mean], [y], xerr=[entry.std or 0.0], fmt="o", markersize=5, capsize=2.5, **style)

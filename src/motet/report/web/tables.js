@@ -62,7 +62,7 @@ function showResultTables() {
       ]
       : ["too few seeds to say which method is best; differences are about these trained models"]),
     "in parentheses: the paper's number",
-    "†: some seeds are missing",
+    "†: not all seeds have this number",
     ...(entries.some((entry) => entry.is_outdated) ? ["‡: made with another version of Motet"] : []),
     "italic: bounds, not ranked",
   ];
@@ -97,7 +97,8 @@ function differenceRows(table) {
 function resultCell(entry) {
   const small = entry.published === null ? "" : `(${entry.published})`;
   if (entry.mean === null) return { text: "–", sort: null, small };
-  const marks = (entry.is_tied ? " ≈" : "") + (entry.is_partial ? " †" : "") + (entry.is_outdated ? " ‡" : "");
+  const partial = entry.is_partial ? ` † ${entry.values.length} of ${entry.expected}` : "";
+  const marks = (entry.is_tied ? " ≈" : "") + partial + (entry.is_outdated ? " ‡" : "");
   const text = formatMeanStd(entry.mean, entry.std) + marks;
   return { text, sort: entry.mean, class: entry.is_best ? "best" : "", small };
 }
