@@ -117,7 +117,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         (["run", *TOY, "device=tpu:0"], "device"),
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
         (["run", *TOY, "secure.type=secret"], "secure.type: there is no 'secret'"),
-        (["list", "animals"], "there is no 'animals'; there is"),
+        (["list", "animals"], "there is no 'animals'; there are"),
         (["resume", "empty"], "is not a run: it has no config.yaml"),
         (["export", "empty", "--to", "x"], "is not a run"),
         (["sing"], "No such command 'sing'"),

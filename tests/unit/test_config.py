@@ -109,7 +109,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["server.type=adamm"], "server.type: there is no 'adamm'"),
         (
             ["codec=float61"],
-            "there is no 'float61'; there is float16, bfloat16, int8, int4, top_k, clip. Did you mean 'float16'?",
+            "there is no 'float61'; there are float16, bfloat16, int8, int4, top_k, clip. Did you mean 'float16'?",
         ),
         (["codec=[int8, float16]"], "codec: int8 must be the last of its chain"),
         (

@@ -55,7 +55,7 @@ def test_a_difference_that_seeds_explain_is_none_between_methods(tmp_path: Path)
     verdict = compare_runs(first, second).verdict
     assert "not significant" in verdict
     assert "about the methods: the test varies seeds and examples" in verdict
-    assert "Worst tenth of the clients: +0.0200 (95% interval" in verdict
+    assert "Worst tenth of the clients: +0.0200 (95 % interval" in verdict
     for summary in second.glob("*/summary.json"):
         write_json(summary, {**json.loads(summary.read_text()), "partition": {"digest": "of other clients"}})
     assert "Worst tenth" not in compare_runs(first, second).verdict, "these clients have the same names and other texts"

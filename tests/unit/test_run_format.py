@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import motet
 from motet.cli import app
-from motet.core.errors import RunError
+from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder, load_config, load_summary
 from motet.experiment.commands.run_format import RUN_FORMAT
 from motet.experiment.loop.checkpoint import Checkpoint, RunProgress, load_checkpoint, save_checkpoint
@@ -80,6 +80,11 @@ def test_a_run_of_another_format_is_refused_and_left_as_it_is(
     assert f"was written by Motet {version} (format {number}), and this is Motet {motet.__version__}" in result.output
     assert advice in result.output
     assert {path: path.read_bytes() for path in run.iterdir()} == files
+
+
+def test_a_folder_with_runs_names_them(run: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"is not a run.* It has runs, such as {run}\. Give one of them\."):
+        load_config(run.parent)
 
 
 def test_a_damaged_version_is_explained(run: Path) -> None:

@@ -18,8 +18,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean '{names[matches[0]]}'?" if matches else ""
 
 
-def name_choices(word: str, known: Iterable[str], *, verb: str = "there is", see: str = "", hint: str = "") -> str:
-    """Return the end of an error about an unknown word: `"; there is mu, shared. Did you mean 'mu'?"`
+def name_choices(word: str, known: Iterable[str], *, verb: str = "there are", see: str = "", hint: str = "") -> str:
+    """Return the end of an error about an unknown word: `"; there are mu, shared. Did you mean 'mu'?"`
 
     Of many names it shows the nearest ones. `see` is a command that shows all, `hint` a better suggestion.
     """

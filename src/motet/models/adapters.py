@@ -72,7 +72,7 @@ def _find_targets(module: nn.Module, roles: ParameterRoles, config: AdapterConfi
     for target in config.targets:
         if target not in known:
             raise ConfigError(
-                f"model.adapter.targets: there is no linear layer '{target}'; there is {', '.join(known)}."
+                f"model.adapter.targets: there is no linear layer '{target}'; there are {', '.join(known)}."
             )
     targets = [name for name in linear if not config.targets or name.rpartition(".")[2] in config.targets]
     smallest = min(min(linear[name].weight.shape) for name in targets)

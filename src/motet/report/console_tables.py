@@ -86,9 +86,10 @@ def build_comparison_table(results: Sequence[tuple[str, float | None, float | No
     for name in (*map(make_printable, names), "difference"):
         table.add_column(name, justify="right")
     for name, first, second in results:
-        difference = f"{second - first:+.4g}" if first is not None and second is not None else "–"
-        numbers = ("–" if value is None else f"{value:.4g}" for value in (first, second))
-        table.add_row(make_printable(name), *map(use_minus_signs, (*numbers, difference)))
+        difference = None if first is None or second is None else round(second - first, 6)
+        numbers = [f"{value:.4g}" if value is not None else "–" for value in (first, second)]
+        numbers.append(f"{difference:+.4g}" if difference else "–" if difference is None else "0")
+        table.add_row(make_printable(name), *map(use_minus_signs, numbers))
     return table
 
 

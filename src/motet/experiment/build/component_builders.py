@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from motet.secure.protocol import SecureSum
 
 
-def build_components(config: RunConfig) -> RunComponents:
-    """Build all components of a run that do not depend on its data."""
-    algorithm, channel = build_algorithm(config), build_channel(config)
+def build_components(
+    config: RunConfig, algorithm: Algorithm | None = None, channel: Channel | None = None
+) -> RunComponents:
+    """Build all components of a run that do not depend on its data. An algorithm or a channel may be given as an object."""
+    algorithm, channel = algorithm or build_algorithm(config), channel or build_channel(config)
     return RunComponents(
         algorithm=algorithm,
         channel=channel,

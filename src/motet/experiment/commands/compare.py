@@ -211,7 +211,7 @@ def _describe_test(test: Comparison, metric: str, example: RunScores) -> str:
 
 
 def _describe_interval(test: Comparison) -> str:
-    return use_minus_signs(f"{test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f})")
+    return use_minus_signs(f"{test.difference:+.4f} (95 % interval {test.low:+.4f} to {test.high:+.4f})")
 
 
 def _load_scores(

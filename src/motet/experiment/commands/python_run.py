@@ -17,17 +17,10 @@ from motet.core.program import Algorithm
 from motet.core.suggestions import name_choices
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.component_builders import (
-    build_channel,
-    build_components,
-    build_privacy,
-    build_robust,
-    build_secure,
-)
+from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import AnyFederation, RunPlan, build_plan
 from motet.experiment.commands.python_arguments import write_python_argument
 from motet.experiment.commands.run_folder import claim_folder, require_empty
@@ -106,25 +99,6 @@ def _suggest_argument(name: str) -> str:
     return name_choices(name, choices, verb="it takes", see="help(motet.run)", hint=hint)
 
 
-def _build_run_components(
-    config: RunConfig, algorithm: Algorithm | str | Mapping[str, Any], channel: Channel | None
-) -> RunComponents:
-    """Build the components of a run, with an algorithm and a channel that may be given as objects."""
-    if isinstance(algorithm, str | Mapping):
-        components = build_components(config)
-        algorithm = components.algorithm
-        if channel is None:
-            return components
-    channel = channel or build_channel(config)
-    return RunComponents(
-        algorithm=algorithm,
-        channel=channel,
-        secure=build_secure(config, algorithm, channel),
-        privacy=build_privacy(config, algorithm),
-        robust=build_robust(config, algorithm),
-    )
-
-
 def build_run_plan(
     config: RunConfig,
     federation: AnyFederation,
@@ -134,7 +108,8 @@ def build_run_plan(
     """Build the plan of a run, with an algorithm and a channel that may be given as objects."""
     if isinstance(federation, Federation):
         federation = poison_federation(federation, build_attack(config))
-    plan = build_plan(config, federation, _build_run_components(config, algorithm, channel))
+    components = build_components(config, None if isinstance(algorithm, str | Mapping) else algorithm, channel)
+    plan = build_plan(config, federation, components)
     return dataclasses.replace(plan, name="", digest=_digest_objects(config, algorithm, channel))
 
 

@@ -22,6 +22,7 @@ from motet.transport.json_files import read_json
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 
 DEFAULT_PARENT = Path("runs")
+MAX_LISTED_RUNS = 3
 
 
 def create_new_folder(recipe: str, parent: Path = DEFAULT_PARENT) -> Path:
@@ -119,6 +120,8 @@ def load_config(folder: Path) -> RunConfig:
     path = folder / "config.yaml"
     if not path.exists():
         problem = f"'{folder}' is not a run: it has no config.yaml." if folder.exists() else describe_missing(folder)
+        if runs := [str(run.parent) for run in sorted(folder.glob("*/config.yaml"))[:MAX_LISTED_RUNS]]:
+            raise ConfigError(f"{problem} It has runs, such as {', '.join(runs)}. Give one of them.")
         raise ConfigError(f"{problem} Runs are in runs/<recipe>-<number>, or in the folder that was given as --out.")
     check_format(folder)
     try:
