@@ -107,13 +107,13 @@ class Params:
 
         In a secure sum each number must lie within `secure.range`, so scale counts to numbers around 1.
         """
-        values, device = list(parts.values()), next(iter(parts.values())).flat
+        values = list(parts.values())
         layout = Layout(
             names=tuple(f"{part}/{name}" for part, value in parts.items() for name in value.layout.names),
             shapes=tuple(shape for value in values for shape in value.layout.shapes),
             roles=tuple(role for value in values for role in value.layout.roles),
         )
-        return Params(layout, torch.cat([value.flat.to(device) for value in values]))
+        return Params(layout, torch.cat([value.flat.to(values[0].flat) for value in values]))
 
     def unbundle(self) -> dict[str, Params]:
         """Split a value that `bundle` joined."""

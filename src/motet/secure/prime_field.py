@@ -64,9 +64,8 @@ class PrimeField:
         for start in range(0, total.size, BLOCK):
             block = total[start : start + BLOCK]
             block -= other[start : start + BLOCK]  # a negative result wraps to a large number
-            np.minimum(
-                block, np.add(block, prime, out=buffer[: block.size]), out=block
-            )  # adding the prime wraps it back
+            restored = np.add(block, prime, out=buffer[: block.size])  # adding the prime wraps it back
+            np.minimum(block, restored, out=block)
 
     def powers(self, points: Sequence[int], count: int) -> Elements:
         """Return a matrix with the row 1, x, x², … for each point x."""

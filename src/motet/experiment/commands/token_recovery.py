@@ -53,9 +53,8 @@ def recover_tokens(
     special: list[int] = federation.model.tokenizer.all_special_ids
     tokens = _distinct_tokens(batches[0], special)
     clip = 1.0 if privacy is None else privacy.clip
-    scaled = [
-        update * (clip / max(update.norm(), 1e-30)) for update in updates
-    ]  # as a longer training would be clipped
+    # As a longer training would be clipped.
+    scaled = [update * (clip / max(update.norm(), 1e-30)) for update in updates]
     mean = torch.stack([update.flat for update in scaled]).mean(0)
 
     def recovered_from(flat: Tensor) -> float:

@@ -41,9 +41,8 @@ from motet.transport.traffic import Traffic
 
 T = TypeVar("T")
 
-ConnectClients = Callable[
-    [ClientRuntime], Transport
-]  # from the runtime of simulated clients; remote clients have their own
+# It gets the runtime of simulated clients. Remote clients have their own.
+ConnectClients = Callable[[ClientRuntime], Transport]
 
 
 @dataclass(frozen=True)

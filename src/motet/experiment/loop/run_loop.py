@@ -142,7 +142,8 @@ class FederatedRun:
             self.engine.run_round()
             self.storage.mark_complete(self.engine.mailbox.failures)
             self._evaluate_round()
-            if self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due:
+            is_save_due = self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due
+            if is_save_due:
                 self.save()
 
     def save(self) -> None:
