@@ -32,7 +32,7 @@ def test_a_partition_file_is_written_shown_and_used_by_a_run(motet: Call, tmp_pa
         "partition", "make", "toy-classification", "--clients", "5", "--alpha", "0.5", "--to", "p.h5"
     )
     assert status == 0
-    assert "p.h5: 5 clients with 120 to 120 of 600 training rows of toy-classification; digest " in out
+    assert "p.h5: 5 clients, each with 120 of 600 training rows of toy-classification; digest " in out
     status, table, _ = motet("partition", "show", "p.h5", "--to", "report")
     assert status == 0
     assert "mean Jensen–Shannon distance" in table

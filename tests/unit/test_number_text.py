@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tests.benchmarks import make_summary
@@ -19,13 +20,18 @@ from motet.benchmark.table_entry import TableEntry, describe_difference
 from motet.benchmark.tuning import Choice, render_choices
 from motet.experiment.commands.compare import compare_runs
 from motet.report.console_tables import build_comparison_table, build_results_table
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import format_range, use_minus_signs
 from motet.report.significance import Comparison
 
 
 def test_only_the_sign_of_a_number_is_changed() -> None:
     assert use_minus_signs("-1.5 ± 0.2 [-2.0, -.5]") == "−1.5 ± 0.2 [−2.0, −.5]"
     assert use_minus_signs("top-5 of 1e-05 on 2020-11-18") == "top-5 of 1e-05 on 2020-11-18"
+
+
+def test_a_range_of_equal_numbers_is_one_number() -> None:
+    assert format_range(np.array([60, 60])) == "60"
+    assert format_range(np.array([12, 1250, 25])) == "12 to 1,250"
 
 
 def print_table(table: Table) -> str:

@@ -116,6 +116,14 @@ def test_a_killed_server_is_not_running(status: RunStatus, tmp_path: Path) -> No
     assert (gone["state"], gone["connected"], gone["done"]) == ("stopped: the server is gone", [], 1)
 
 
+def test_nobody_is_connected_to_a_server_that_has_ended(status: RunStatus, tmp_path: Path) -> None:
+    play_one_round(status)
+    status.on_run_end()
+    ended = read_status(str(tmp_path))
+    assert (ended["state"], ended["connected"], ended["away"]) == ("stopped", [], [])
+    assert "this round" not in format_status(ended)
+
+
 def test_the_server_says_which_clients_are_missing() -> None:
     connected: list[list[str]] = [["south"]]
     lines: queue.Queue[str] = queue.Queue()

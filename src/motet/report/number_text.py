@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 _HYPHEN = re.compile(r"(?<![\w-])-(?=[\d.])")
 
 
@@ -13,3 +15,9 @@ def use_minus_signs(text: str) -> str:
     Names such as top-5 and powers of ten such as 1e-05 stay as they are.
     """
     return _HYPHEN.sub("−", text)
+
+
+def format_range(values: np.ndarray) -> str:
+    """Return the smallest and the largest of whole numbers: "12 to 25", or "60" if all are equal."""
+    low, high = f"{values.min():,}", f"{values.max():,}"
+    return low if low == high else f"{low} to {high}"

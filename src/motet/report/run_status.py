@@ -160,9 +160,10 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
             "runs/quickstart-1, or the URL of the status page of a server."
         )
     status: dict[str, Any] = read_json(path, StatusRecord)
-    is_over = status.get("state") in ("finished", "stopped")
-    if not is_over and find_lock_owner(path.parent) is None:  # killed, so it could not write its last status
-        status |= {"state": "stopped: the server is gone", "connected": [], "away": [], "waited_for": {}}
+    if find_lock_owner(path.parent) is None:  # nobody is connected to a server that has ended
+        is_over = status["state"] in ("finished", "stopped")  # else it was killed, and could not write its last status
+        state = status["state"] if is_over else "stopped: the server is gone"
+        status |= {"state": state, "cohort": 0, "connected": [], "away": [], "waited_for": {}}
     return status
 
 

@@ -33,6 +33,7 @@ from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, FitResult
 from motet.learning.reference_columns import add_reference
 from motet.learning.solver import Solver
+from motet.report.number_text import format_range
 from motet.tasks.classification import Classification
 
 TIMED_STEPS = 3
@@ -141,7 +142,7 @@ def _estimate_seconds(config: RunConfig, plan: RunPlan, federation: Federation, 
 
 def _describe_clients(plan: RunPlan, federation: Federation) -> str:
     sizes = np.concatenate([group.sizes for group in federation.groups])
-    return f"{len(sizes):,}, {plan.cohort_size} per round, with {sizes.min()} to {sizes.max()} examples each"
+    return f"{len(sizes):,}, {plan.cohort_size} per round, with {format_range(sizes)} examples each"
 
 
 def _describe_traffic(plan: RunPlan) -> str:

@@ -31,6 +31,7 @@ from motet.partitions.measures import PartitionMeasures, measure_partition
 from motet.partitions.partition_file import check_corpus, read_partition, write_partition
 from motet.partitions.pseudo_labels import label_trait
 from motet.partitions.traits import Trait
+from motet.report.number_text import format_range
 
 SECTIONS = ("data", "task", "partition")
 LAYOUTS = ("motet", "fednlp")
@@ -96,7 +97,7 @@ def describe_partition(partition: Partition, corpus: Corpus) -> str:
     rows = len(partition.train.rows)
     public = "" if partition.public is None else f", {len(partition.public):,} public rows"
     return (
-        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of "
+        f"{len(partition):,} clients, each with {format_range(sizes)} of {rows:,} training rows of "
         f"{corpus.name}{public}; digest {partition.digest}"
     )
 

@@ -26,6 +26,7 @@ from motet.partitions.measures import mean_pairwise_distance
 from motet.partitions.traits import Trait
 from motet.partitions.traits_by_name import get_trait
 from motet.report import partition_plots as plots
+from motet.report.number_text import format_range
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)
 
@@ -72,7 +73,7 @@ def draw_quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     groups = {f"β = {b:g}": quantity(corpus, seed.derive("partition"), clients, b).train.sizes for b in BETAS}
     plot = partial(plots.plot_sizes, groups=groups, title=f"{corpus.name}, {clients} clients")
     plots.draw_figure(to, plot, height=3.8)
-    return "sizes " + ", ".join(f"{sizes.min()} to {sizes.max()} at {name}" for name, sizes in groups.items())
+    return "sizes " + ", ".join(f"{format_range(sizes)} at {name}" for name, sizes in groups.items())
 
 
 def draw_domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:

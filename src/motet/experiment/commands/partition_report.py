@@ -27,6 +27,7 @@ from motet.partitions.measures import (
 from motet.partitions.traits import Trait
 from motet.report import partition_plots as plots
 from motet.report.html_page import PageFigure, PageTable, write_html_page
+from motet.report.number_text import format_range
 
 SAMPLE_SEED = Seed(0, ("portrait",))
 MAX_LARGEST_CLIENTS = 8  # of many clients, how many are colored in the figure of texts
@@ -181,7 +182,7 @@ def _draw_sizes(partition: Partition, folder: Path) -> PageFigure:
     height = max(3.6, 1 + plots.NAME_INCHES * len(sizes)) if are_named else 3.6
     plots.draw_figure(folder / "sizes.png", plot, height=height)
     about = (
-        f"The number of training examples of each client: {sizes.min():,} to {sizes.max():,}, median "
+        f"The number of training examples of each client: {format_range(sizes)}, median "
         f"{np.median(sizes):,.0f}, mean {sizes.mean():,.1f}."
     )
     return PageFigure("Sizes of clients", folder / "sizes.png", about)
