@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.benchmarks import SUITE, finished_benchmark
@@ -20,7 +21,7 @@ from motet.benchmark.measured_settings import (
     SettingFeatures,
     load_settings,
 )
-from motet.benchmark.overview import rank_methods, render_overview
+from motet.benchmark.overview import draw_overview, rank_methods, render_overview
 from motet.benchmark.suite import parse_suite
 from motet.cli import app
 from motet.core.errors import ConfigError
@@ -44,7 +45,7 @@ def test_advice_names_the_best_method_of_the_nearest_setting_and_those_that_are_
     far = replace(FEATURES, clients=500)
     near = replace(FEATURES, clients=25, measures={"js_distance": 0.5, "size_gini": 0.1})
     text = describe_advice(FEATURES, [make_setting(far, "far, x"), make_setting(near)])
-    assert "1 of 2 measured settings are near. The nearest is a, mild." in text
+    assert "1 of 2 measured settings is near. The nearest is a, mild." in text
     assert (
         "Best mean: FedRep (5 seeds, p corrected for all pairs of methods). Not significantly different: Ditto. That is not"
         " the same as equally good" in text
@@ -80,6 +81,22 @@ def test_shipped_results_call_a_method_the_best_only_with_five_seeds() -> None:
         assert setting.software, "the version that made the results"
         assert (setting.best is not None) == (setting.seeds >= 5)
         assert all(bound.difference for bound in setting.bounds.values()) and "isolated" in setting.bounds
+
+
+def test_the_same_distance_between_labels_is_no_neighbor_if_clients_have_other_numbers_of_labels() -> None:
+    few, many = (replace(FEATURES, measures={**FEATURES.measures, "label_entropy": e}) for e in (0.4, 2.1))
+    text = describe_advice(many, [make_setting(few)])
+    assert "labels per client (exponential of the mean entropy): 8.17" in text
+    assert (
+        "The least different is a, mild: labels per client (exponential of the mean entropy) 8.17, measured 1.49"
+        in text
+    )
+    assert "1 of 1 measured settings is near." in describe_advice(many, [make_setting(many)])
+    fewer_clients = replace(many, clients=5)
+    text = describe_advice(fewer_clients, [make_setting(replace(few, clients=18)), make_setting(many, "b, mild")])
+    assert "The least different is b, mild: clients 5, measured 20." in text, (
+        "it is far in one feature, the other in two"
+    )
 
 
 def test_advice_says_when_nothing_near_was_measured_or_too_few_seeds() -> None:
@@ -150,6 +167,21 @@ def test_ranks_of_few_seeds_have_no_interval_and_no_verdict() -> None:
     assert (
         "these ranks are about the trained models, not about the methods" in text and "[" not in text.split("\n\n")[0]
     )
+
+
+def test_figures_of_the_overview_leave_out_settings_with_missing_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    figures: dict[str, Any] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({Path(path).stem: figure}))
+    complete, other = make_setting(FEATURES), make_setting(FEATURES, "b, strong")
+    fewer = replace(other, methods={**other.methods, "Ditto": replace(other.methods["Ditto"], scores=(79.0,) * 3)})
+    draw_overview(rank_methods({"label skew": ["mild"]}, [complete]), [complete, fewer], tmp_path)
+    (panel,) = figures["overview-cost"].axes
+    labels = (panel.get_title(), panel.get_xlabel(), panel.get_ylabel())
+    assert labels == ("a, mild", "MB sent in a run, up and down", "local accuracy (%)")
 
 
 def test_scores_that_differ_by_rounding_share_a_rank() -> None:

@@ -22,6 +22,7 @@ from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 FEATURE_NAMES = {
     "clients": "clients",
     "texts per client": "texts per client",
+    "labels per client": "labels per client (exponential of the mean entropy)",
     "js_distance": "label skew (Jensen–Shannon distance)",
     "size_gini": "quantity skew (Gini coefficient)",
     "vocabulary_overlap": "vocabulary overlap",
@@ -40,15 +41,19 @@ class Neighbor:
         return max(self.distances.values())
 
     @property
+    def far_features(self) -> int:
+        return sum(distance > 1 for distance in self.distances.values())
+
+    @property
     def is_near(self) -> bool:
-        return self.distance <= 1
+        return self.far_features == 0
 
 
 def find_neighbors(features: SettingFeatures, settings: Sequence[MeasuredSetting]) -> list[Neighbor]:
-    """Return the measured settings of the same task, the nearest first."""
+    """Return the measured settings of the same task: first those that are far in the fewest features, then the nearest."""
     same_task = [s for s in settings if s.features.task == features.task]
     neighbors = [Neighbor(s, feature_distances(features, s.features)) for s in same_task]
-    return sorted(neighbors, key=lambda neighbor: neighbor.distance)
+    return sorted(neighbors, key=lambda neighbor: (neighbor.far_features, neighbor.distance))
 
 
 def describe_features(features: SettingFeatures) -> list[str]:
@@ -56,10 +61,8 @@ def describe_features(features: SettingFeatures) -> list[str]:
         f"{features.dataset}: {features.task}, {features.clients:,} clients with {features.texts_per_client:,.0f} texts on "
         "average"
     ]
-    lines += [
-        f"{FEATURE_NAMES[name]}: {value:.2f}" for name, value in features.measures.items() if name in FEATURE_NAMES
-    ]
-    return lines
+    shown = {name: value for name, value in features.counts.items() if name == "labels per client"} | features.measures
+    return [*lines, *(f"{FEATURE_NAMES[name]}: {value:.2f}" for name, value in shown.items() if name in FEATURE_NAMES)]
 
 
 def describe_advice(features: SettingFeatures, settings: Sequence[MeasuredSetting]) -> str:
@@ -73,7 +76,8 @@ def describe_advice(features: SettingFeatures, settings: Sequence[MeasuredSettin
     near = [neighbor for neighbor in neighbors if neighbor.is_near]
     if near:
         parts.append(
-            f"{len(near)} of {len(settings)} measured settings are near. The nearest is {near[0].setting.name}."
+            f"{len(near)} of {len(settings)} measured settings {'is' if len(near) == 1 else 'are'} near. The nearest is "
+            f"{near[0].setting.name}."
         )
     else:
         parts.append(_describe_difference(features, neighbors[0]))
@@ -99,17 +103,12 @@ def _describe_difference(features: SettingFeatures, neighbor: Neighbor) -> str:
     far = []
     for name, distance in neighbor.distances.items():
         if distance > 1:
-            own, measured = (_feature_value(f, name) for f in (features, neighbor.setting.features))
+            own, measured = ({**f.measures, **f.counts}[name] for f in (features, neighbor.setting.features))
             far.append(f"{FEATURE_NAMES[name]} {own:.3g}, measured {measured:.3g}")
     return (
         f"**No measured setting is near yours**, so this is no advice. The least different is {neighbor.setting.name}: "
         f"{'; '.join(far)}. Measure your own data: write a suite with it, and run motet bench."
     )
-
-
-def _feature_value(features: SettingFeatures, name: str) -> float:
-    counts = {"clients": float(features.clients), "texts per client": features.texts_per_client}
-    return counts[name] if name in counts else features.measures[name]
 
 
 def _describe_setting(setting: MeasuredSetting) -> str:

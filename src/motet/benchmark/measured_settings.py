@@ -40,6 +40,14 @@ class SettingFeatures:
     texts_per_client: float
     measures: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def counts(self) -> dict[str, float]:
+        """Numbers of clients, of texts and of labels. A client has as many labels as an even mix of the same entropy."""
+        counts = {"clients": float(self.clients), "texts per client": self.texts_per_client}
+        if "label_entropy" in self.measures:
+            counts["labels per client"] = math.exp(self.measures["label_entropy"])
+        return counts
+
     @staticmethod
     def from_summaries(summaries: Sequence[Mapping[str, Any]]) -> SettingFeatures | None:
         """Return the means over runs; None without a run that has the numbers."""
@@ -200,13 +208,14 @@ MEASURE_TOLERANCE = 0.15  # two measures, which lie between 0 and 1, are near ea
 
 
 def feature_distances(first: SettingFeatures, second: SettingFeatures) -> dict[str, float]:
-    """Return by how much two settings differ in each feature. 1 is the limit of near."""
-    counts = {
-        "clients": (first.clients, second.clients),
-        "texts per client": (first.texts_per_client, second.texts_per_client),
-    }
+    """Return by how much two settings differ in each feature. 1 is the limit of near.
+
+    Labels are counted because the distance between the labels of clients depends on their number: with twenty labels and
+    few texts, clients with nearly the same labels are as far apart as clients with one of four.
+    """
+    counts = {name: (count, second.counts[name]) for name, count in first.counts.items() if name in second.counts}
     distances = {name: abs(math.log(a / b)) / math.log(COUNT_FACTOR) for name, (a, b) in counts.items()}
     for name in first.measures:
-        if name in second.measures and name != "label_entropy":  # the distance between labels says the same
+        if name in second.measures and name != "label_entropy":  # counted as labels per client
             distances[name] = abs(first.measures[name] - second.measures[name]) / MEASURE_TOLERANCE
     return distances

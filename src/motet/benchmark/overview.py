@@ -97,7 +97,8 @@ def _describe_rank(table: RankTable, method: str) -> str:
 
 
 def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSetting], folder: Path) -> list[str]:
-    """Draw the figures of the overview. Return their names."""
+    """Draw the figures of the overview, from settings in which all methods have the same seeds. Return their names."""
+    settings = [setting for setting in settings if _is_complete(setting)]
     _draw_ranks(tables, folder / f"{OVERVIEW}-ranks.png")
     names = ["ranks"]
     for name in ("cost", "fairness"):
@@ -126,6 +127,7 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
                 axes.errorbar([mean], [y], xerr=[[mean - low], [high - mean]], fmt="o", color="C0", capsize=2.5)
         axes.set_yticks(range(len(methods)), methods, fontsize=8)
         axes.set_ylim(len(methods) - 0.5, -0.5)
+        axes.set_xlim(0, len(methods) + 1)
         axes.set_title(table.kind, fontsize=9)
         axes.set_xlabel("mean rank (1 is the best)", fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
