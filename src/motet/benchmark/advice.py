@@ -61,8 +61,9 @@ def describe_features(features: SettingFeatures) -> list[str]:
         f"{features.dataset}: {features.task}, {features.clients:,} clients with {features.texts_per_client:,.0f} texts on "
         "average"
     ]
-    shown = {name: value for name, value in features.counts.items() if name == "labels per client"} | features.measures
-    return [*lines, *(f"{FEATURE_NAMES[name]}: {value:.2f}" for name, value in shown.items() if name in FEATURE_NAMES)]
+    values = {**features.counts, **features.measures}
+    shown = [name for name in FEATURE_NAMES if name in values and name not in ("clients", "texts per client")]
+    return [*lines, *(f"{FEATURE_NAMES[name]}: {values[name]:.2f}" for name in shown)]
 
 
 def describe_advice(features: SettingFeatures, settings: Sequence[MeasuredSetting]) -> str:
