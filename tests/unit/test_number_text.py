@@ -20,7 +20,7 @@ from motet.benchmark.table_entry import TableEntry, describe_difference
 from motet.benchmark.tuning import Choice, render_choices
 from motet.experiment.commands.compare import compare_runs
 from motet.report.console_tables import build_comparison_table, build_results_table
-from motet.report.number_text import format_range, use_minus_signs
+from motet.report.number_text import count_of, format_range, use_minus_signs
 from motet.report.significance import Comparison
 
 
@@ -32,6 +32,11 @@ def test_only_the_sign_of_a_number_is_changed() -> None:
 def test_a_range_of_equal_numbers_is_one_number() -> None:
     assert format_range(np.array([60, 60])) == "60"
     assert format_range(np.array([12, 1250, 25])) == "12 to 1,250"
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [count_of(n, "search", "searches") for n in (0, 1, 2)] == ["0 searches", "1 search", "2 searches"]
+    assert count_of(1200, "run") == "1,200 runs"
 
 
 def print_table(table: Table) -> str:

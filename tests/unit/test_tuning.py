@@ -175,7 +175,7 @@ def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_d
     words += ["--device", "cpu", "--jobs", "1", "--out", str(tmp_path / "out")]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
-    assert "Tuned, search: 1 searches, 3 runs, 0 done." in first.output
+    assert "Tuned, search: 1 search, 3 runs, 0 done." in first.output
     benchmark = load_benchmark(tmp_path / "out")
     store = benchmark.store
     scores = {

@@ -11,6 +11,7 @@ import typer
 
 from motet.cli.app import RESULTS, Device, app, handle_errors
 from motet.cli.terminal import create_console, echo
+from motet.report.number_text import count_of
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
@@ -126,8 +127,9 @@ def _run_phase(
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
     if not runs or (name and not pending):
         return
-    cells = f"{len(benchmark.searches)} searches" if name else f"{len(benchmark.cells)} cells"
-    echo(f"{benchmark.title}{f', {name}' if name else ''}: {cells}, {_count_runs(runs, pending, store)}.")
+    searches, cells = len(benchmark.searches), len(benchmark.cells)
+    extent = count_of(searches, "search", "searches") if name else count_of(cells, "cell")
+    echo(f"{benchmark.title}{f', {name}' if name else ''}: {extent}, {_count_runs(runs, pending, store)}.")
     if not pending:
         return
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
@@ -140,7 +142,7 @@ def _run_phase(
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
     duration = format_duration(estimate.seconds_left(pending))
-    echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
+    echo(f"About {duration} for {count_of(len(pending), 'remaining run')}{parallel}. Results: {benchmark.folder}/")
     if not dry_run:
         split_resources(device, estimate.jobs, options.memory_share)
         workers.start(estimate.jobs)
@@ -174,7 +176,7 @@ def _count_runs(runs: dict[str, BenchmarkRun], pending: dict[str, BenchmarkRun],
     num_done = store.count_done(runs)
     num_failed = len(runs) - len(pending) - num_done
     failed = f", {num_failed} failed (--resume retries them)" if num_failed else ""
-    return f"{len(runs)} runs, {num_done} done{failed}"
+    return f"{count_of(len(runs), 'run')}, {num_done} done{failed}"
 
 
 def _announce_kernels(device: str, jobs: int) -> None:

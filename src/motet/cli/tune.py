@@ -9,6 +9,7 @@ import typer
 
 from motet.cli.app import RESULTS, Device, Recipe, Settings, app, handle_errors
 from motet.cli.terminal import create_console, echo
+from motet.report.number_text import count_of
 
 if TYPE_CHECKING:
     from motet.benchmark.cells import BenchmarkRun
@@ -55,7 +56,8 @@ def tune(
     all_trials = list(plan.runs(device))
     folder = out or Path("runs") / "tune" / Path(recipe).stem
     store = RunStore(folder)
-    echo(f"{len(methods)} methods, {plan.budget} trials each.")
+    budget = count_of(plan.budget, "trial")
+    echo(f"{count_of(len(methods), 'method')}, {budget}{' each' if len(methods) > 1 else ''}.")
     _run_trials({run.name: run for trial in all_trials for run in trial.runs}, store)
     choices = choose(plan, all_trials, store)
     write_choices(folder, choices)
@@ -73,7 +75,7 @@ def _run_trials(runs: dict[str, BenchmarkRun], store: RunStore) -> None:
 
     check_runs(runs)
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
-    echo(f"{len(runs) - len(pending)} of {len(runs)} runs done.")
+    echo(f"{len(runs) - len(pending)} of {count_of(len(runs), 'run')} done.")
     if pending:
         with SharedResources() as resources:
             estimate = estimate_time(pending, resources, jobs=1)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from motet.report.number_text import count_of
 from motet.transport.display_text import clean_text
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class JsonProgress:
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         self.run: dict[str, Any] = {"run": name, "rounds": rounds}
-        text = f"resuming after round {completed} of {rounds}" if completed else f"{rounds} rounds"
+        text = f"resuming after round {completed} of {rounds}" if completed else count_of(rounds, "round")
         _log.info("%s: %s", name, text, extra={**self.run, "round": completed})
 
     def on_round_begin(self, round: int, cohort_size: int) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _HYPHEN = re.compile(r"(?<![\w-])-(?=[\d.])")
 
@@ -15,6 +17,11 @@ def use_minus_signs(text: str) -> str:
     Names such as top-5 and powers of ten such as 1e-05 stay as they are.
     """
     return _HYPHEN.sub("−", text)
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 run", "1,200 runs"."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def format_range(values: np.ndarray) -> str:

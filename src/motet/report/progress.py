@@ -9,6 +9,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from motet.report.number_text import count_of
 from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
 
@@ -55,7 +56,7 @@ class LineProgress:
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         self.name, self.rounds, self.first, self.start_time = name, rounds, completed, time.monotonic()
         resumed = f"{name}: resuming after round {completed} of {rounds}"
-        self.on_note(resumed if completed else f"{name}: {rounds} round{'s' if rounds != 1 else ''}")
+        self.on_note(resumed if completed else f"{name}: {count_of(rounds, 'round')}")
 
     def on_round_begin(self, round: int, cohort_size: int) -> None: ...
     def on_client_done(self, answered: int, expected: int) -> None: ...
