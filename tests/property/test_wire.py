@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, encode_header, measure_size, serialize
-from motet.wire.format import buffer_bytes
+from motet.wire.format import buffer_bytes, encode_parts
 
 DTYPES = [
     torch.float32,
@@ -79,6 +80,18 @@ def test_bytes_and_tensors_are_not_copied_before_they_are_sent() -> None:
     assert buffers[0] is data
     assert buffers[1] is numbers
     assert b"".join([header, *map(buffer_bytes, buffers)]) == serialize([data, numbers])
+
+
+@given(st.lists(st.one_of(st.sampled_from([1, 40]), st.text(max_size=600)), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_a_header_whose_layouts_were_compressed_before_is_one_zlib_stream(parts: list[int | str]) -> None:
+    """Layouts of 1 and 40 tensors, between texts of any length."""
+    layouts = {n: Params.from_tensors({f"tensor {i}": torch.ones(2) for i in range(n)}) for n in (1, 40)}
+    value = ["x" * 300, *(layouts[part] if isinstance(part, int) else part for part in parts)]
+    header, buffers = encode_header(value)
+    text, same_buffers = encode_parts(value)
+    assert zlib.decompress(header[12:]).decode() == text
+    assert [id(buffer) for buffer in buffers] == [id(buffer) for buffer in same_buffers]
 
 
 @given(st.binary(max_size=200))

@@ -22,6 +22,7 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
+from motet.wire.header_compression import CompressedText, compress
 from motet.wire.read_limits import TRUSTED_LIMITS, ReadLimits, check_key, count_numbers
 from motet.wire.type_check import field_types, matches_type
 
@@ -29,10 +30,17 @@ MAGIC, WIRE_VERSION = b"MTET", 2  # increase the version when the format or the 
 FLAG_COMPRESSED = 1
 _PREFIX = struct.Struct("<4sHHI")
 _COMPRESS_ABOVE = 256  # bytes of the header
+_LAYOUT = "\0"  # stands for a layout; JSON escapes it in strings
 _MAX_DEPTH = 32
 _SCALARS = (str, int, float, type(None))
-_JSON_TYPES = {str, int, bool, type(None)}
 _to_json = json.JSONEncoder(allow_nan=False).encode
+# Most values; `_to_json` and pattern matching take several times as long.
+_JSON_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: json.encoder.encode_basestring_ascii,
+    int: repr,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "null",
+}
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -80,17 +88,31 @@ def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[by
 
     `find_key` may return a key for an object that the receiver already has; then only the key is sent.
     """
-    text, buffers = encode_parts(value, find_key)
-    header, flags = text.encode(), 0
-    if len(header) > _COMPRESS_ABOVE:
-        header, flags = zlib.compress(header, 1), FLAG_COMPRESSED
-    return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, buffers
+    out = _Encoding([], [], find_key)
+    between = _encode(value, out).split(_LAYOUT)
+    if sum(map(len, between)) + sum(len(layout.text) for layout in out.layouts) > _COMPRESS_ABOVE:
+        header, flags = compress(between, out.layouts), FLAG_COMPRESSED
+    else:
+        header, flags = _insert_layouts(between, out.layouts).encode(), 0
+    return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, out.buffers
 
 
-def encode_parts(value: object, find_key: FindKey = lambda _: None) -> tuple[str, list[Buffer]]:
+def encode_parts(value: object) -> tuple[str, list[Buffer]]:
     """Return the JSON text of a value, and the tensors and bytes that it refers to."""
-    buffers: list[Buffer] = []
-    return _encode(value, buffers, find_key), buffers
+    out = _Encoding([], [], lambda _: None)
+    return _insert_layouts(_encode(value, out).split(_LAYOUT), out.layouts), out.buffers
+
+
+class _Encoding(NamedTuple):
+    """What the text of a value refers to. A layout is left out of it, with a mark in its place."""
+
+    buffers: list[Buffer]
+    layouts: list[CompressedText]
+    find_key: FindKey
+
+
+def _insert_layouts(between: list[str], layouts: list[CompressedText]) -> str:
+    return between[0] + "".join(layout.text + part for layout, part in zip(layouts, between[1:], strict=True))
 
 
 def buffer_bytes(buffer: Buffer) -> memoryview:
@@ -100,36 +122,40 @@ def buffer_bytes(buffer: Buffer) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def _encode(value: Any, buffers: list[Buffer], find_key: FindKey) -> str:
-    """Return the JSON text of a value, and append its tensors and bytes to `buffers`."""
-    if type(value) in _JSON_TYPES:  # most values; pattern matching takes three times as long
-        return _to_json(value)
+def _encode(value: Any, out: _Encoding) -> str:
+    """Return the JSON text of a value, with marks for layouts, and append what it refers to."""
+    if type(value) in _JSON_TEXTS:
+        return _JSON_TEXTS[type(value)](value)
     match value:
         case None | bool() | str() | int():
             return _to_json(value)
         case float():
             return _to_json(float(value)) if math.isfinite(value) else f'{{"!":"float","is":"{float(value)!r}"}}'
         case Tensor() | np.ndarray() | bytes():
-            return _encode_buffer(value, buffers)
+            return _encode_buffer(value, out.buffers)
         case list():
-            return _encode_list(value, buffers, find_key)
+            return _encode_list(value, out)
         case tuple():
-            return f'{{"!":"tuple","items":{_encode_list(value, buffers, find_key)}}}'
+            return f'{{"!":"tuple","items":{_encode_list(value, out)}}}'
         case dict():
-            pairs = (_encode_list(pair, buffers, find_key) for pair in value.items())
+            pairs = (_encode_list(pair, out) for pair in value.items())
             return f'{{"!":"map","items":[{",".join(pairs)}]}}'
-    if (key := find_key(value)) is not None:
+    if (key := out.find_key(value)) is not None:
         return f'{{"!":"known","key":{_to_json(key)}}}'
-    if isinstance(value, Layout) and "_wire_text" in vars(value):
-        return str(vars(value)["_wire_text"])
+    if not isinstance(value, Layout):
+        return _encode_message(value, out)
+    if "_wire_text" not in vars(value):  # hundreds of names, the same in every message of a run
+        vars(value)["_wire_text"] = CompressedText.of(_encode_message(value, out))
+    out.layouts.append(vars(value)["_wire_text"])
+    return _LAYOUT
+
+
+def _encode_message(value: Any, out: _Encoding) -> str:
     name = type(value).__name__
     if MESSAGES.get(name) is not type(value):
         raise WireError(f"{name} may not be sent or stored; make it a dataclass and mark it with @message.")
     fields = [getattr(value, field) for field in _field_names(MESSAGES[name])]
-    text = f'{{"!":"{name}","fields":{_encode_list(fields, buffers, find_key)}}}'
-    if isinstance(value, Layout):  # hundreds of names, the same in every message of a run
-        vars(value)["_wire_text"] = text
-    return text
+    return f'{{"!":"{name}","fields":{_encode_list(fields, out)}}}'
 
 
 @cache
@@ -145,8 +171,8 @@ def _count_required(message_class: type) -> int:
     return sum(field.default is missing and field.default_factory is missing for field in fields)
 
 
-def _encode_list(values: Iterable[Any], buffers: list[Buffer], find_key: FindKey) -> str:
-    return f"[{','.join(_encode(value, buffers, find_key) for value in values)}]"
+def _encode_list(values: Iterable[Any], out: _Encoding) -> str:
+    return f"[{','.join(_encode(value, out) for value in values)}]"
 
 
 def _encode_buffer(value: Tensor | np.ndarray | bytes, buffers: list[Buffer]) -> str:
