@@ -623,3 +623,16 @@ def test_masked_attention_does_not_use_cudnn(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
     assert was_enabled == [False]
+
+
+def test_a_model_is_in_training_mode_again_after_an_evaluation_but_its_frozen_layers_are_not() -> None:
+    model = BERT.model()
+    model.freeze(Layers.parse("embeddings", "layers 0"))
+    packed = PackedModel(model, model.module, CPU)
+    for _ in range(2):
+        packed.train()
+        packed.train()
+        modes = {name: module.training for name, module in packed.module.named_modules()}
+        assert {name.split(".")[1] for name, training in modes.items() if not training} == {"embeddings", "encoder"}
+        assert modes["classifier"]
+        packed.module.eval()

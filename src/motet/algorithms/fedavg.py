@@ -86,10 +86,12 @@ class FedAvg(Algorithm):
         result = yield from ctx.fit(start, self.solver, train_only=trained)
         after = result.params.restrict(params.layout)
         reply = after - params if self.sends == "updates" else after
+        weighted = Weighted(reply, reply_weight(self.weighting, ctx, result))
+        if after is result.params:  # all layers are shared
+            return weighted, None
         # Also the head, if the clients' tasks differ.
         unshared = result.params.select_layers(self.trained).exclude(params.layout)
-        weight = reply_weight(self.weighting, ctx, result)
-        return Weighted(reply, weight), unshared if unshared.layout.names else None
+        return weighted, unshared if unshared.layout.names else None
 
     def view(self, state: FedAvgState, client: ClientId) -> Params:
         return state.params

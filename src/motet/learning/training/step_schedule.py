@@ -7,6 +7,7 @@ corpus is on the device and a step selects its examples there by index; the host
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from motet.learning.packed.device_columns import DeviceColumns
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.step_buffers import TableBuffer
+from motet.learning.solver import Solver
 
 ReadBatch = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
 ClientBatches = Sequence[Sequence[np.ndarray]]  # example indices by client and step
@@ -44,9 +46,13 @@ class StepSchedule(Protocol):
     def losses(self) -> list[Tensor]: ...
 
 
-def job_learning_rates(job: Fit, steps: int) -> list[float]:
-    horizon = job.lr_horizon or LRHorizon(0, steps)
-    return [job.solver.learning_rate_at(horizon.done_steps + step, horizon.total_steps) for step in range(steps)]
+def job_learning_rates(job: Fit, steps: int) -> tuple[float, ...]:
+    return _learning_rates(job.solver, job.lr_horizon or LRHorizon(0, steps), steps)
+
+
+@lru_cache(256)  # most clients of a round have the same number of steps
+def _learning_rates(solver: Solver, horizon: LRHorizon, steps: int) -> tuple[float, ...]:
+    return tuple(solver.learning_rate_at(horizon.done_steps + step, horizon.total_steps) for step in range(steps))
 
 
 def draw_extra_examples(job: Fit, batches: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -230,13 +236,17 @@ def _schedule_tables(
     indices = np.zeros((steps, clients, batch_rows), np.int64)
     weights = np.zeros((steps, clients, batch_rows), np.float32)
     rates = np.zeros((steps, clients), np.float32)
+    columns = np.arange(batch_rows)
     for i, (job, client) in enumerate(zip(jobs, batches, strict=True)):
-        indices[:, i] = int(np.argmin(job.examples.lengths)) if len(job.examples) else 0
-        for step, batch in enumerate(client):
-            indices[step, i, : len(batch)] = batch
-            indices[step, i, len(batch) :] = batch[0]  # fills a short batch, with weight 0
-            weights[step, i, : len(batch)] = 1
-        rates[: len(client), i] = job_learning_rates(job, len(client))
+        own, count = indices[:, i], len(client)
+        if count < steps:
+            own[count:] = int(np.argmin(job.examples.lengths)) if len(job.examples) else 0
+        if count:
+            is_example = columns < np.array([len(batch) for batch in client])[:, None]
+            own[:count] = np.array([batch[0] for batch in client])[:, None]  # fills a short batch, with weight 0
+            own[:count][is_example] = np.concatenate(client)
+            weights[:count, i] = is_example
+        rates[:count, i] = job_learning_rates(job, count)
     return indices, weights, rates
 
 
