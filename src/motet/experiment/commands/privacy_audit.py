@@ -101,24 +101,26 @@ def _largest_bound(audit: PrivacyAudit) -> float:
 def _describe_claim(audit: PrivacyAudit) -> str:
     if audit.claimed_epsilon is None:
         return "The run claims no ε (privacy.type=none)."
-    seeded = " Its noise is seeded: whoever knows the recipe subtracts it, and is not held back by any ε."
+    seeded = (
+        " Its noise is seeded: anyone who knows the recipe can subtract it, so this ε does not protect against them."
+    )
     return f"The run claims ε = {audit.claimed_epsilon:.2f}.{seeded if audit.is_seeded else ''}"
 
 
 def _describe_membership(result: MembershipResult) -> str:
-    verdict = " This attack tells almost nothing; a stronger one may." if result.auc < 0.55 else ""
+    verdict = " This attack learns almost nothing; a stronger one may learn more." if result.auc < 0.55 else ""
     return (
         f"Membership inference on {result.members} training texts and {result.non_members} others: "
         f"AUC {result.auc:.3f} (0.5: no better than chance). {result.true_positive_rate:.1%} of the training texts are "
-        f"recognized, and {result.false_positive_rate:.1%} of the others are mistaken for one. If the texts were divided at "
-        f"random, ε is at least {result.epsilon_bound:.2f} (95 % confidence).{verdict}"
+        f"recognized, and {result.false_positive_rate:.1%} of the others are mistaken for training texts. If the texts were "
+        f"divided at random, ε is at least {result.epsilon_bound:.2f} (95 % confidence).{verdict}"
     )
 
 
 def _describe_canaries(result: CanaryResult) -> str:
     return (
-        f"Canaries: of {result.canaries} clients with known updates in {result.repetitions} repetitions of the run's noise, "
-        f"{result.accuracy:.1%} were told apart from clients that sent nothing like them. ε is at least "
+        f"Canaries: for {result.accuracy:.1%} of {result.canaries} clients with known updates, the attack guessed correctly "
+        f"whether they had sent their update ({result.repetitions} repetitions of the run's noise). ε is at least "
         f"{result.epsilon_bound:.2f} (95 % confidence). If the noise is Gaussian, it is about {result.gaussian_epsilon:.1f}."
     )
 
