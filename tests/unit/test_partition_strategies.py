@@ -248,7 +248,10 @@ UNIQUE_CLIENTS = build_corpus(text=["t"] * 400, client=[f"u{i}" for i in range(4
             "has 200 distinct values in 200 training rows, too many to mix",
         ),
         (lambda: quantity(TOY, Seed(0), beta=-1.0), "partition.beta is -1.0"),
-        (lambda: natural(build_corpus(text=["t"] * 4), Seed(0)), "there is no column 'client'"),
+        (
+            lambda: natural(build_corpus(text=["t"] * 4), Seed(0)),
+            "whose values are the clients with partition.column=…, or another column",
+        ),
         (
             lambda: natural(build_corpus(text=["t"] * 4), Seed(0), column="author"),
             "If your file has a column 'author', set data.client=author and leave partition.column out.",

@@ -74,12 +74,18 @@ def split_by_trait(
 
 def _check_column(corpus: Corpus, column: str) -> None:
     """Reject a column that was not read. A file's own column is read only if `data.client` names it."""
-    if column not in ("client", *corpus.columns):
+    if column in corpus.columns:
+        return
+    if column == "client":  # the default: nobody has named a column
         raise ConfigError(
-            f"partition.column: {corpus.name} has no column '{column}'; the columns that were read are "
-            f"{', '.join(corpus.columns)}.{did_you_mean(column, corpus.columns)} If your file has a column '{column}', "
-            f"set data.client={column} and leave partition.column out."
+            f"{corpus.name}: there is no column 'client'; the columns that were read are {', '.join(corpus.columns)}. Name "
+            "the one whose values are the clients with partition.column=…, or another column of your file with data.client=…"
         )
+    raise ConfigError(
+        f"partition.column: {corpus.name} has no column '{column}'; the columns that were read are "
+        f"{', '.join(corpus.columns)}.{did_you_mean(column, corpus.columns)} If your file has a column '{column}', "
+        f"set data.client={column} and leave partition.column out."
+    )
 
 
 def _find_values(corpus: Corpus, column: str, trait: Trait, held_out: tuple[str, ...]) -> np.ndarray:
