@@ -150,7 +150,7 @@ def run_recipe(
     """
     if resume:
         if out is None:
-            raise ConfigError("run_recipe: resume needs the folder of the run; give out=FOLDER.")
+            raise ConfigError("run_recipe: resume needs the folder of the run; set out=FOLDER.")
         config = load_config(Path(out))
     else:
         config = build_recipe(recipe, sections)

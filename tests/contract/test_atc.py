@@ -282,7 +282,9 @@ def test_a_model_without_a_backbone_is_rejected_before_training(federation: Fede
 
 def test_secure_sums_are_rejected() -> None:
     config = RunConfig("x", algorithm=ComponentConfig("atc"), secure=ComponentConfig("secagg"))
-    with pytest.raises(PrivacyError, match=r"atc reads the replies of single clients \(assign.learn, .*contrast.learn"):
+    with pytest.raises(
+        PrivacyError, match=r"atc reads the replies of individual clients \(assign.learn, .*contrast.learn"
+    ):
         build_secure(config, atc(), build_channel(config))
 
 

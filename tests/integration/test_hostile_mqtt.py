@@ -250,7 +250,7 @@ def test_the_built_in_broker_accepts_nobody_without_a_password() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bind": "0.0.0.0:0"}, r"give TLS files \(--key, --cert\)"),
+        ({"bind": "0.0.0.0:0"}, r"pass TLS files \(--key, --cert\)"),
         ({"broker": "broker.example.org:1883"}, "the broker at broker.example.org:1883 is on another machine"),
     ],
 )

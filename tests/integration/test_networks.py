@@ -362,7 +362,7 @@ def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificat
     )
     (tmp_path / "server.pem").rename(tmp_path / "localhost.pem")
     for tls, reason in (
-        (TlsFiles(authority=authority), "accepts only clients with a certificate; give --key and --cert"),
+        (TlsFiles(authority=authority), "accepts only clients with a certificate; pass --key and --cert"),
         (foreign, f"does not accept the certificate {tmp_path / 'localhost.pem'}"),
         (mixed, "are not a certificate and its key"),
     ):
@@ -384,7 +384,7 @@ def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_
     for tls, reason in (
         (wrong, f"is not valid with --ca {certificates / 'ca.pem'}"),
         (right, "is not for the name '127.0.0.1'"),
-        (None, "uses TLS; give the certificate of its authority with --ca"),
+        (None, "uses TLS; pass the certificate of its authority with --ca"),
     ):
         error = join(address, tls)
         assert isinstance(error, ConfigError)
@@ -434,7 +434,7 @@ def test_tls_failures_at_a_broker_end_the_attempt_to_join(certificates: Path, tm
     plain = ("allow_anonymous true",)
     for settings, authority, reason in (
         ((*plain, *tls), wrong, f"the certificate of the broker .* is not valid with --ca {wrong}"),
-        ((*plain, *tls), None, "the broker at .* uses TLS; give the certificate of its authority with --ca"),
+        ((*plain, *tls), None, "the broker at .* uses TLS; pass the certificate of its authority with --ca"),
         ((*plain, *tls), tmp_path / "ca.key", "ca.key is not a certificate"),
         (plain, right, "the broker at .* does not use TLS"),
         (

@@ -386,7 +386,7 @@ def small() -> Federation:
         (lambda: motet.run({"type": "fedavg"}, small(), rounds=1), "the federation comes first"),  # type: ignore[arg-type]
         (lambda: motet.run(motet.fedavg, small(), rounds=1), "the federation comes first"),  # type: ignore[arg-type]
         (lambda: motet.run(small(), "fedavg", rounds=1, privacy={"typ": "local"}), r"it takes type\. .*mean 'type'"),
-        (lambda: motet.run(small(), motet.fedavg, rounds=1), r"call it, fedavg\(\), or give its name"),  # type: ignore[arg-type]
+        (lambda: motet.run(small(), motet.fedavg, rounds=1), r"call it, fedavg\(\), or pass its name"),  # type: ignore[arg-type]
         (lambda: motet.run(small(), "fedavg", rounds=1, evaluation=2), "evaluation is 2; expected options"),
         (lambda: motet.export(small(), None, __file__), "is a file; expected a folder"),  # type: ignore[arg-type]
     ],

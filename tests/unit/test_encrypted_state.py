@@ -118,7 +118,7 @@ def test_a_client_with_a_key_stores_nothing_that_can_be_read_and_continues_after
 def test_a_policy_can_demand_an_encrypted_state(tmp_path: Path) -> None:
     options = join(tmp_path, make_acceptance(tmp_path / "server"), policy=PLAIN).builder.options
     strict = JoinPolicy(encrypted_state=True)
-    with pytest.raises(ConfigError, match=r"policy.encrypted_state is true; give the key"):
+    with pytest.raises(ConfigError, match=r"policy.encrypted_state is true; pass the key"):
         join_run(type(options)(**{**vars(options), "policy": strict}), lambda: None, "", 0, print)  # type: ignore[arg-type, return-value]
 
 

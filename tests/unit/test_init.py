@@ -40,7 +40,7 @@ def init(*arguments: str) -> tuple[int, str]:
     [
         (
             ["--silo", "a", "--silo", "b", "--silo", "c"],
-            "--host is missing; give it, or run this command on a terminal",
+            "--host is missing; pass it, or run this command in a terminal",
         ),
         (["--host", "h", "--silo", "a", "--silo", "b"], r"2 silos are given (a, b); a secure sum needs at least 3"),
         (["--host", "h", "--silo", "a", "--silo", "../b", "--silo", "c"], "'../b' cannot be the name of a silo"),

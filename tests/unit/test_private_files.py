@@ -98,7 +98,7 @@ def test_loopback_addresses(address: str) -> None:
 )
 @pytest.mark.parametrize("network", ["grpc", "mqtt"])
 def test_a_client_does_not_speak_plaintext_with_another_machine(address: str, network: str) -> None:
-    with pytest.raises(ConfigError, match=r"is on another machine.*Give --ca"):
+    with pytest.raises(ConfigError, match=r"is on another machine.*Pass --ca"):
         make_connector(network, address, NetworkOptions(key="own.key", cert="own.pem", server_key="A" * 43), "north")
 
 
@@ -106,7 +106,7 @@ def test_a_client_does_not_speak_plaintext_with_another_machine(address: str, ne
 def test_a_server_that_others_can_reach_needs_to_know_who_may_join(options: dict[str, int], tmp_path: Path) -> None:
     settings = {"data": {"name": "toy-classification", "limit": 60}, "model": {"name": "tiny"}, "transport": "grpc"}
     network = NetworkOptions(bind="0.0.0.0:0", key="k.pem", cert="c.pem", **options)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"nothing says who may join; give a list of clients"):
+    with pytest.raises(ConfigError, match=r"nothing says who may join; pass a list of clients"):
         open_listener(RunConfig.from_settings("r", settings), tmp_path, network)
 
 

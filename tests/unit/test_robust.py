@@ -1,4 +1,4 @@
-"""Robust rules against their definitions, and runs with lying clients."""
+"""Robust rules against their definitions, and runs with malicious clients."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_plan_with_too_few_clients_is_rejected(federation: Federation) -> None
             {"robust": "median", "privacy": {"type": "central", "clip": 1.0, "noise": 1.0}},
             "central noise is calibrated",
         ),
-        ({"robust": "median", "algorithm": "adafd"}, "reads the replies of single clients"),
+        ({"robust": "median", "algorithm": "adafd"}, "reads the replies of individual clients"),
         (
             {"robust": "norm_bound", "algorithm": {"type": "fedavg", "sends": "weights"}},
             r"set algorithm\.sends=updates",

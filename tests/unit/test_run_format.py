@@ -83,7 +83,7 @@ def test_a_run_of_another_format_is_refused_and_left_as_it_is(
 
 
 def test_a_folder_with_runs_names_them(run: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"is not a run.* It has runs, such as {run}\. Give one of them\."):
+    with pytest.raises(ConfigError, match=rf"is not a run.* It has runs, such as {run}\. Choose one of them\."):
         load_config(run.parent)
 
 

@@ -105,7 +105,7 @@ def test_an_address_to_listen_on_has_a_host_and_a_port(bind: str, tmp_path: Path
     ("options", "error"),
     [
         ({"type": "grpc", "bind": "0.0.0.0:8555"}, "nothing says who may join"),
-        ({"type": "grpc", "bind": "0.0.0.0:8555", "anyone": True}, "give TLS files"),
+        ({"type": "grpc", "bind": "0.0.0.0:8555", "anyone": True}, "pass TLS files"),
         ({"type": "mqtt", "broker": "broker.example:1883", "anyone": True}, "expected TLS"),
     ],
 )

@@ -28,7 +28,7 @@ def advise(
     results: Results = None,
     source: SourceFolder = None,
 ) -> None:
-    """Say which methods were best on the measured data that is most like yours, and how sure that is."""
+    """Show which methods were best in the benchmark settings most similar to your data, and how certain that is."""
     from motet.benchmark.advice import describe_advice
     from motet.benchmark.measured_settings import SettingFeatures, load_settings
     from motet.experiment.commands.partition_commands import describe_division, read_division

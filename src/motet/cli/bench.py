@@ -32,7 +32,7 @@ Only = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the benchmark in --out with its options; retry failed runs.")
 ]
-Refresh = Annotated[bool, typer.Option("--refresh", help="Run the finished runs of other versions of Motet anew.")]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Repeat finished runs of other versions of Motet.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/bench/SUITE")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time.", show_default="as many as fit")]
 MemoryShare = Annotated[
@@ -189,11 +189,11 @@ def _announce_kernels(device: str, jobs: int) -> None:
 
 
 def _clear_old_runs(store: RunStore, runs: dict[str, BenchmarkRun], options: PhaseOptions) -> None:
-    """Let failed runs be retried, and runs of other versions be run anew."""
+    """Make room for retries of failed runs, and for new runs in place of those of other versions."""
     if options.retry:
         store.clear_failures(runs)
     if options.refresh and not options.dry_run and (outdated := store.remove_outdated(runs)):
-        echo(f"Refresh: {len(outdated)} runs of other versions run anew.")
+        echo(f"Refresh: {len(outdated)} runs of other versions are repeated.")
 
 
 def _run_worker(benchmark: Benchmark, parent: int, jobs: int, memory_share: float) -> None:

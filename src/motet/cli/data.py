@@ -66,7 +66,7 @@ def data_inspect(
     result = inspect_path(path, source, settings or [])
     print_inspection(result.inspection)
     if result.guess:
-        echo(f"The columns are a guess: {result.guess}. Give the right ones if it is wrong.")
+        echo(f"The columns are a guess: {result.guess}. If it is wrong, set the right ones.")
     if result.unused:
         echo(f"Columns that are not used: {result.unused}.")
     for mistake in result.mistakes:
@@ -88,7 +88,7 @@ def data_inspect(
 @app.command(rich_help_panel=DATA)
 @handle_errors
 def cache(clear: Annotated[bool, typer.Option("--clear", help="Delete all entries.")] = False) -> None:
-    """Show what is kept on disk to start faster: tokenized texts, partitions that encode texts, and GPU kernels."""
+    """Show what is cached on disk for faster starts: tokenized texts, partitions that encode texts, and GPU kernels."""
     from motet.experiment.build.cache_folder import cache_folder, clear_cache, measure_cache
 
     folder = cache_folder()

@@ -74,7 +74,7 @@ def serve(
     overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags, **pages}.items() if v is not None]
     resume = _must_resume(out, resume, auto_resume)
     if auto_resume and out is not None and is_finished(out):
-        print_line(f"The run in {out} is finished. To train again, give another --out.")
+        print_line(f"The run in {out} is finished. To train again, choose another --out.")
         return
     config = _load_served_config(recipe, [*overrides, *(settings or [])], out if resume else None)
     with allow_remote_code(trust_remote_code):
@@ -88,7 +88,7 @@ def _must_resume(out: Path | None, resume: bool, auto_resume: bool) -> bool:
     from motet.experiment.commands.run_folder import is_started
 
     if (resume or auto_resume) and out is None:
-        raise ConfigError("serve: --resume and --auto-resume need the folder of the run; give --out FOLDER.")
+        raise ConfigError("serve: --resume and --auto-resume need the folder of the run; pass --out FOLDER.")
     return resume or (auto_resume and out is not None and is_started(out))
 
 
@@ -148,7 +148,7 @@ def allow(
     from motet.experiment.deploy.allow_list import add_clients, revoke_clients
 
     if rotate and revoke:
-        raise ConfigError("allow: --rotate creates new tokens and --revoke removes clients; give one of them.")
+        raise ConfigError("allow: --rotate creates new tokens and --revoke removes clients; use one of them.")
     if revoke:
         revoke_clients(file, names)
         return

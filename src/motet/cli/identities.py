@@ -27,7 +27,7 @@ def identities(
     from motet.secure.identities import Identities
 
     if rotate and revoke:
-        raise ConfigError("identities: --rotate creates new keys and --revoke withdraws them; give one of them.")
+        raise ConfigError("identities: --rotate creates new keys and --revoke withdraws them; use one of them.")
     for client in clients:
         if revoke:
             Identities(str(folder)).revoke(client)
@@ -46,7 +46,7 @@ def certificate(
     hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Names or addresses at which clients reach it.")],
     rotate: Annotated[bool, typer.Option("--rotate", help="Replace the certificate. The authority stays.")] = False,
 ) -> None:
-    """Create a server's certificate, and an authority of its own that signs it."""
+    """Create a certificate for a server, and a certificate authority that signs it."""
     from motet.experiment.deploy.certificates import create_certificates
 
     expires = create_certificates(folder, hosts, replace=rotate)

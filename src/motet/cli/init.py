@@ -37,7 +37,7 @@ def server(
     silo: Annotated[list[str] | None, typer.Option(help="Name of a silo. Repeat it, three times at least.")] = None,
     data: Annotated[Path | None, typer.Option(help="A few public texts with all labels: the global test set.")] = None,
 ) -> None:
-    """Write recipe, certificates, tokens and invitations of a server. On a terminal, ask for what is missing."""
+    """Write the recipe, certificates, tokens and invitations of a server. In a terminal, ask for missing values."""
     from motet.experiment.commands.server_setup import ServerSetup, create_server
     from motet.experiment.recipe.recipe_files import parse_overrides
 
@@ -72,7 +72,7 @@ def silo(
         typer.Option(min=0.0, help="Require noise in every run, and limit the privacy loss of all runs together."),
     ] = None,
 ) -> None:
-    """Write certificate, token, identity and policy of a silo. On a terminal, ask for what is missing."""
+    """Write the certificate, token, identity and policy of a silo. In a terminal, ask for missing values."""
     from motet.experiment.commands.silo_setup import SiloSetup, create_silo
     from motet.experiment.deploy.invitation import Invitation
 
@@ -106,7 +106,7 @@ def _ask(question: str, option: str) -> str:
 
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"init: {option} is missing; give it, or run this command on a terminal, where it asks for it."
+            f"init: {option} is missing; pass it, or run this command in a terminal, where it asks for it."
         )
     return str(typer.prompt(question))
 

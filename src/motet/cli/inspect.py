@@ -51,7 +51,7 @@ def compare(
 ) -> None:
     """Compare two runs: their settings, their results, and whether the difference is significant.
 
-    To compare two methods and not only two trained models, give two folders with the runs of at least five seeds each.
+    To compare two methods, not only two trained models, pass two folders with the runs of at least five seeds each.
     """
 
     from motet.experiment.commands.compare import compare_runs
@@ -82,7 +82,7 @@ def power(
         float, typer.Option(min=1e-6, help="The difference that you want to find, in percentage points.")
     ] = 1.0,
 ) -> None:
-    """Say how many seeds a difference between two methods needs, from the variance of the runs that you have."""
+    """Estimate how many seeds you need to detect a difference between two methods, from the variance of existing runs."""
 
     from motet.benchmark.benchmark_folder import load_benchmark
     from motet.benchmark.seed_planning import plan_runs, plan_seeds

@@ -29,7 +29,7 @@ def init(
     from motet.experiment.deploy.policy_file import strict_policy
 
     if file.exists():
-        raise ConfigError(f"'{file}' already exists; delete it, or give another name.")
+        raise ConfigError(f"'{file}' already exists; delete it, or choose another name.")
     file.write_text(strict_policy(model or ["minilm"]), "utf-8")
     echo(f"Policy: {file}. Read it, change it, and use it with: motet join --policy {file} …")
 
@@ -41,7 +41,7 @@ def audit(
     state_dir: Annotated[Path, typer.Option(help="The --state-dir of motet join, or one audit log.")] = Path(".motet"),
     head: Annotated[str, typer.Option(help="Fail unless the log contains a line with this hash.")] = "",
 ) -> None:
-    """Verify the audit logs of this machine's clients, and print what servers asked and what left."""
+    """Verify the audit logs of this machine's clients, and print what servers asked and what was sent."""
     from motet.core.errors import ConfigError
     from motet.experiment.deploy.audit_log import AUDIT_FILE, format_entry, read_audit_log
     from motet.missing_paths import describe_missing
@@ -50,9 +50,9 @@ def audit(
         return
     files = [state_dir] if state_dir.is_file() else sorted(state_dir.rglob(AUDIT_FILE))
     if not state_dir.exists():
-        raise ConfigError(f"--state-dir: {describe_missing(state_dir)} Give the --state-dir of motet join.")
+        raise ConfigError(f"--state-dir: {describe_missing(state_dir)} Pass the --state-dir of motet join.")
     if not files:
-        raise ConfigError(f"there is no audit log in '{state_dir}'; give the --state-dir of motet join.")
+        raise ConfigError(f"there is no audit log in '{state_dir}'; pass the --state-dir of motet join.")
     logs = {file: read_audit_log(file) for file in files}
     if head and not any(str(entry["hash"]).startswith(head) for log in logs.values() for entry in log):
         raise ConfigError(f"no line has the hash {head}; lines were removed, or this is another log.")
@@ -73,7 +73,7 @@ def audit_privacy(
     ] = 500,
     batch: Annotated[int, typer.Option(min=1, help="Texts in the batch whose tokens are read from gradients.")] = 4,
 ) -> None:
-    """Attack a run: membership inference, canaries, and tokens from gradients, beside the ε that it claims."""
+    """Attack a run with membership inference, canaries and tokens from gradients, and compare with the ε that it claims."""
     from motet.experiment.commands.privacy_audit import FIGURE_FILE, format_audit
     from motet.experiment.commands.privacy_audit import audit_privacy as run_audit
 

@@ -77,7 +77,7 @@ def _run_or_resume(
     if resume:
         if out is None:
             raise ConfigError(
-                "run: --resume needs the folder of the run; give --out FOLDER, or use: motet resume FOLDER"
+                "run: --resume needs the folder of the run; pass --out FOLDER, or use: motet resume FOLDER"
             )
         config = load_config(out)
     return _train(config, out, resume, trust_remote_code)

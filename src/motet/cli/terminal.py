@@ -1,4 +1,4 @@
-"""Print to the terminal. Texts of recipes, runs and data files are shown as they are, and do not control it."""
+"""Print to the terminal. Texts from recipes, runs and data files cannot control it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def echo(text: object = "", *, err: bool = False, color: str | None = None) -> None:
-    """Print a text without characters that a terminal would obey."""
+    """Print a text without control characters."""
     from motet.transport.display_text import make_printable
 
     typer.secho(make_printable(str(text)), err=err, fg=color)

@@ -42,7 +42,7 @@ def choose_token(token: str | None, *, is_open: bool, host: str) -> str:
     Raise an error for a token that can be guessed, and for an open dashboard that other machines can reach.
     """
     if is_open and token:
-        raise ConfigError("--no-token and a token were both given; give one of them.")
+        raise ConfigError("--no-token and a token were both given; use one of them.")
     if is_open and host not in LOOPBACK:
         raise ConfigError(
             f"--no-token works only on this machine, and {host} can be reached from others. Give a token."

@@ -58,7 +58,7 @@ def _load_dataset(name: str) -> Any:
     except ImportError:
         raise ConfigError(
             f"data.name: '{name}' is not one of Motet's corpora, and the hub needs the package datasets. "
-            f"Run: {install_command('hub')}, or give a file with data.path=…"
+            f"Run: {install_command('hub')}, or set a file with data.path=…"
         ) from None
     path, _, configuration = name.partition(":")
     try:
@@ -66,7 +66,7 @@ def _load_dataset(name: str) -> Any:
     except Exception as error:  # any exception of the network libraries that datasets uses
         raise ConfigError(
             f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}). Check the name and the "
-            "network connection, or give a file with data.path=…"
+            "network connection, or set a file with data.path=…"
         ) from None
 
 

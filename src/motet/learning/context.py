@@ -49,10 +49,10 @@ class TrainableTask(Protocol):
     def readout(self) -> Readout: ...
     @property
     def reference_readout(self) -> Readout | None:
-        """What the untouched model computes for each example, once."""
+        """What the model computes once for each example, before training."""
 
     def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion | None:
-        """Return how often each label is predicted as which; None if the task has no labels."""
+        """Return the confusion matrix; None if the task has no labels."""
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
@@ -62,7 +62,7 @@ class TrainableTask(Protocol):
 class EvaluationResult(NamedTuple):
     """Metrics of a model on a split and, on request, one row per example: its score, then sufficient statistics.
 
-    With these rows come the confusions of tasks with labels.
+    For tasks with labels, the confusion matrices come with these rows.
     """
 
     scores: dict[str, float]

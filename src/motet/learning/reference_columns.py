@@ -18,7 +18,7 @@ _computed: WeakKeyDictionary[Features, dict[tuple[str, Readout, bytes], Predicti
 
 
 def add_reference(model: Model, examples: Examples, readout: Readout | None) -> Generator[Job, Any, Examples]:
-    """Return the examples with the columns that `readout` reads from the untouched model."""
+    """Return the examples with the columns that `readout` reads from the model before training."""
     if readout is None or not len(examples):
         return examples
     results = _computed.setdefault(examples.features, {})

@@ -1,4 +1,4 @@
-"""Robust aggregation against lying clients: a table of rules. torch is imported when a rule is created."""
+"""Robust aggregation against malicious clients: a table of rules. torch is imported when a rule is created."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def centered_clipping(
 
 
 def fltrust(max_norm: float | None = None, max_weight: float | None = None) -> Any:
-    """Updates weighted by their cosine with the server's own update (Cao et al. 2021). Tolerates any number of liars.
+    """Updates weighted by their cosine with the server's update (Cao et al. 2021). Tolerates any number of malicious clients.
 
     The server trains on texts of its own: `data.public_share` of a simulation, or the rows of a server with data.test.
     """

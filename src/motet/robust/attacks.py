@@ -1,4 +1,4 @@
-"""Attacks by lying clients, for benchmarks of robust rules. They run only in simulations.
+"""Attacks by malicious clients, for benchmarks of robust rules. They run only in simulations.
 
 Some clients change the updates that they send, others their training data (`experiment/build/data_poisoning.py`). Their
 software follows the protocol otherwise: noise and masks come after the change.

@@ -1,4 +1,4 @@
-"""Robust sums: a rule in place of the weighted mean, so that a few lying clients cannot decide the result."""
+"""Robust sums: a rule in place of the weighted mean, so that a few malicious clients cannot control the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RobustSum:
     that lie, and two more if it compares clients with their neighbors.
 
     With `groups` the clients are divided at random, and the rule sees only the sum of each group, so that secure sums
-    can hide single replies. With `uses_reference` replies are compared with the server's own (FLTrust).
+    can hide individual replies. With `uses_reference` replies are compared with the server's own (FLTrust).
     """
 
     name: str

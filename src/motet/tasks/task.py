@@ -76,7 +76,7 @@ class Task(Protocol):
 
     @attribute
     def reference_readout(self) -> Readout | None:
-        """What the untouched model computes for each example, once, as more columns of a batch. None: nothing."""
+        """What the model computes for each example before training, as extra columns of a batch. None: nothing."""
         return None
 
     @abstractmethod

@@ -19,7 +19,7 @@ from motet.transport.requests import Reply, Request
 ContextFactory = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
-# (client, round, program, reply) -> what a lying client replies; only for simulated attacks
+# (client, round, program, reply) -> what a malicious client replies; only for simulated attacks
 Tamper = Callable[[ClientId, int, str, Any], Any]
 
 

@@ -101,7 +101,7 @@ class StateFiles:
             is_encrypted = file.read(len(MAGIC)) == MAGIC
         if self.key is None:
             if is_encrypted:
-                raise ConfigError(f"the client state is encrypted ({path.name}); give its key with --state-key.")
+                raise ConfigError(f"the client state is encrypted ({path.name}); pass its key with --state-key.")
             return load_value(path)
         if not is_encrypted:
             raise RunError(

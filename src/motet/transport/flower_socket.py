@@ -129,7 +129,7 @@ def _listen(path: Path) -> socket.socket:
     if path.exists():
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:
-                raise ConfigError(f"a client already listens at '{path}'; stop it, or give another --server.")
+                raise ConfigError(f"a client already listens at '{path}'; stop it, or choose another --server.")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX)
     try:

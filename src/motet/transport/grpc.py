@@ -145,7 +145,7 @@ def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None)
 
 def _server_credentials(tls: TlsFiles) -> Any:
     if tls.key is None or tls.certificate is None:
-        raise ConfigError("TLS needs a key and a certificate; give --key and --cert.")
+        raise ConfigError("TLS needs a key and a certificate; pass --key and --cert.")
     pair = [(_read_pem(tls.key), _read_pem(tls.certificate))]
     return grpc.ssl_server_credentials(pair, _read_pem(tls.authority), require_client_auth=tls.authority is not None)
 

@@ -59,7 +59,7 @@ class LocalBroker:
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
         if not is_loopback(config.address) and not (certificate and private_key):
             raise ConfigError(
-                f"transport.bind is {config.address}, which others can reach; give TLS files (--key, --cert), "
+                f"transport.bind is {config.address}, which others can reach; pass TLS files (--key, --cert), "
                 "or bind to 127.0.0.1."
             )
         self.address = _choose_port(config.address)

@@ -13,7 +13,7 @@ from motet.transport.addresses import split_address
 PROBE_TIMEOUT = 5.0  # seconds
 _WRONG_NAME_CODES = (62, 64)  # OpenSSL: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
 _CERTIFICATE_ADVICE = {
-    "server": "give --key and --cert",
+    "server": "pass --key and --cert",
     "broker": "Motet sends it a user and a password, so let it accept those (mosquitto: require_certificate false)",
 }
 
@@ -56,7 +56,7 @@ def explain_tls_failure(address: str, tls: TlsFiles | None, peer: str = "server"
     except (OSError, ValueError):
         return None  # it is down or its name is unknown: trying again may help
     if tls is None:
-        return f"the {peer} at {address} uses TLS; give the certificate of its authority with --ca."
+        return f"the {peer} at {address} uses TLS; pass the certificate of its authority with --ca."
     return _explain_rejection(address, peer, tls, context)
 
 
@@ -96,7 +96,7 @@ def _explain_certificate(address: str, peer: str, tls: TlsFiles | None, error: s
     authority = None if tls is None else tls.authority
     trust = f"--ca {authority}" if authority else "the authorities of this system"
     return (
-        f"the certificate of the {peer} at {address} is not valid with {trust} ({error.verify_message}); give the ca.pem of "
+        f"the certificate of the {peer} at {address} is not valid with {trust} ({error.verify_message}); pass the ca.pem of "
         f"this {peer}'s authority with --ca."
     )
 

@@ -163,7 +163,7 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
 
 
 def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
-    """Build the rule against lying clients; None if the recipe has none."""
+    """Build the robust aggregation rule; None if the recipe has none."""
     factory = look_up(ROBUST, config.robust.type, "robust.type")
     robust: RobustSum | None = instantiate(factory, config.robust.options, "robust")
     if robust is None:
@@ -184,7 +184,7 @@ def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
 
 
 def _check_masked_rule(config: RunConfig, robust: RobustSum) -> None:
-    """Reject a rule that must see what masks hide, and groups where they are of no use."""
+    """Reject a rule that needs what masks hide, and groups that have no use."""
     name, secure = config.robust.type, config.secure.type
     if robust.groups and secure == "none":
         raise ConfigError(
@@ -193,29 +193,29 @@ def _check_masked_rule(config: RunConfig, robust: RobustSum) -> None:
         )
     if robust.groups and config.privacy.type != "none":
         raise PrivacyError(
-            f"robust.groups is {robust.groups}, so every group has a noisy sum of its own, and privacy.type="
+            f"robust.groups is {robust.groups}, so every group has its own noisy sum, and privacy.type="
             f"{config.privacy.type} counts ε for one sum over all clients. Set privacy.type=none, or robust.type=none."
         )
     if robust.uses_reference and config.privacy.type != "none":
         raise PrivacyError(
-            f"robust.type={name} compares the directions of single updates, which privacy.type={config.privacy.type} hides. "
-            "Set privacy.type=none, or another robust.type."
+            f"robust.type={name} compares the directions of individual updates, which "
+            f"privacy.type={config.privacy.type} hides. Set privacy.type=none, or another robust.type."
         )
     if secure == "none" or robust.groups:
         return
     remedy = "" if robust.rule is None else "Compare the sums of groups instead, with robust.groups=5. "
     raise PrivacyError(
-        f"robust.type={name} compares the replies of single clients, and secure.type={secure} hides them. {remedy}Or bound "
-        "them with secure.range and secure.largest_weight, which every opened sum is checked against, or set "
+        f"robust.type={name} compares the replies of individual clients, and secure.type={secure} hides them. {remedy}Or "
+        "bound them with secure.range and secure.largest_weight, which every opened sum is checked against, or set "
         "secure.type=none."
     )
 
 
 def _require_sums(algorithm: Algorithm, reason: str, remedy: str) -> None:
-    """Reject an algorithm that reads the replies of single clients."""
+    """Reject an algorithm that reads the replies of individual clients."""
     single = [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
     if single:
         raise PrivacyError(
-            f"{algorithm.name} reads the replies of single clients ({', '.join(single)}), and {reason}; "
+            f"{algorithm.name} reads the replies of individual clients ({', '.join(single)}), and {reason}; "
             f"choose another algorithm, or {remedy}."
         )

@@ -1,4 +1,4 @@
-"""Poison the training data of lying clients, for benchmarks of robust rules."""
+"""Poison the training data of malicious clients, for benchmarks of robust rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRIGGER_POSITION = 1  # after the first special token
 
 
 def build_attack(config: RunConfig) -> Attack | None:
-    """Build the attack of lying clients; None if the recipe has none."""
+    """Build the attack of malicious clients; None if the recipe has none."""
     factory = look_up(ATTACKS, config.attack.type, "attack.type")
     attack: Attack | None = instantiate(factory, config.attack.options, "attack")
     return attack

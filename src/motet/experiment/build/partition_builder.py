@@ -38,7 +38,7 @@ def parse_partition(config: ComponentConfig) -> PartitionStrategy:
     if share is not None and config.type == "file":
         raise ConfigError(
             "partition.local_test: a partition file already holds each client's test rows; "
-            "give the option to: motet partition make"
+            "pass the option to: motet partition make"
         )
     # `clients` may come from the recipe's groups, and not every strategy takes it
     options = {k: v for k, v in options.items() if k != "clients" or "clients" in list_parameters(factory)}

@@ -45,7 +45,7 @@ def parse_run_config(run_config: Mapping[str, Any]) -> tuple[RunConfig, Path | N
     if config.transport.type != "flower":
         raise ConfigError(f"run-config: settings has transport.type={config.transport.type}; leave it out.")
     if resume and out is None:
-        raise ConfigError('run-config: resume needs the folder of the run; give out="FOLDER".')
+        raise ConfigError('run-config: resume needs the folder of the run; set out="FOLDER".')
     if resume and out is not None:
         config = replace(load_config(out), transport=config.transport)
     return config, out, resume

@@ -43,7 +43,7 @@ class ModelCard:
     secure: str = "none"
     adapter: str = ""  # kind and settings of the adapters that were trained; empty: the model itself was
     has_adapters: bool = False  # the folder holds adapters alone
-    scores_before: Mapping[str, float] = field(default_factory=dict)  # of the untouched model
+    scores_before: Mapping[str, float] = field(default_factory=dict)  # of the model before training
     command: str = ""
 
     def for_client(self, client: ClientId, scores: Mapping[str, float] | None = None) -> ModelCard:

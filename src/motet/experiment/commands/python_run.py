@@ -56,7 +56,7 @@ def check_run_arguments(federation: Any, algorithm: Any) -> None:
         )
     if isinstance(algorithm, FunctionType):
         name = algorithm.__name__
-        raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or give its name: '{name}'.")
+        raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or pass its name: '{name}'.")
 
 
 def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: Mapping[str, Any]) -> RunConfig:
@@ -69,7 +69,7 @@ def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: M
         if name in OBJECT_SECTIONS and not isinstance(algorithm, str | Mapping):
             raise ConfigError(
                 f"run: '{name}' is part of the algorithm; pass it to the algorithm, such as motet.fedavg({name}=…), or "
-                "give the algorithm by its name."
+                "pass the algorithm by its name."
             )
     section = {"algorithm": algorithm} if isinstance(algorithm, str | Mapping) else {}
     if isinstance(solver := sections.get("solver"), Solver):
@@ -147,7 +147,7 @@ def open_run_folder(
     callback = callback or SilentProgress()
     if folder is None:
         if config.track or resume:
-            raise ConfigError(f"run: {'track' if config.track else 'resume'} needs a folder; give out=FOLDER.")
+            raise ConfigError(f"run: {'track' if config.track else 'resume'} needs a folder; set out=FOLDER.")
         yield callback
         return
     with claim_folder(folder):

@@ -121,7 +121,7 @@ def load_config(folder: Path) -> RunConfig:
     if not path.exists():
         problem = f"'{folder}' is not a run: it has no config.yaml." if folder.exists() else describe_missing(folder)
         if runs := [str(run.parent) for run in sorted(folder.glob("*/config.yaml"))[:MAX_LISTED_RUNS]]:
-            raise ConfigError(f"{problem} It has runs, such as {', '.join(runs)}. Give one of them.")
+            raise ConfigError(f"{problem} It has runs, such as {', '.join(runs)}. Choose one of them.")
         raise ConfigError(f"{problem} Runs are in runs/<recipe>-<number>, or in the folder that was given as --out.")
     check_format(folder)
     try:

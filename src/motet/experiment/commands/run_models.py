@@ -38,7 +38,7 @@ class RunModels:
 
     def __init__(self, folder: Path, needs_data: bool = False) -> None:
         self.config = load_config(folder)
-        # A rule against lying clients may need texts of the server. A model that is trained does not need the rule.
+        # A robust rule may need texts of the server. A model that is trained does not need the rule.
         components = build_components(replace(self.config, robust=ComponentConfig("none")))
         with enter_start_folder(folder) as path:
             self.federation = load_federation(self.config, path, needs_data)

@@ -38,7 +38,7 @@ README = """\
 | `silo.env` | the options of the command above, for services | you |
 | `state/` | what you keep between rounds, and the audit log | nobody else |
 
-- See what servers asked and what left: `motet audit --state-dir state`.
+- See what servers asked and what was sent: `motet audit --state-dir state`.
 - Get your model at the end: `motet export state/{name} --to model`.
 """
 

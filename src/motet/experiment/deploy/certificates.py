@@ -29,7 +29,7 @@ def create_certificates(folder: Path, hosts: Sequence[str], replace: bool = Fals
     """
     if not hosts:
         raise ConfigError(
-            "a certificate needs a host name; give the name or address at which clients reach the server."
+            "a certificate needs a host name; pass the name or address at which clients reach the server."
         )
     _require_cryptography()
     if (folder / f"{SERVER}.pem").exists() and not replace:

@@ -195,12 +195,12 @@ def check_network(network: str, options: NetworkOptions) -> None:
     has_certificates = network == "grpc" and options.ca is not None
     if not (is_loopback(address) or options.allow or has_certificates or options.anyone):
         raise ConfigError(
-            f"others can reach {address}, and nothing says who may join; give a list of clients (motet allow, --allow) or, "
+            f"others can reach {address}, and nothing says who may join; pass a list of clients (motet allow, --allow) or, "
             "over gRPC, --ca for certificates of clients. transport.anyone=true lets everybody join."
         )
     if network == "grpc" and not is_loopback(options.bind) and options.tls_files() is None:
         raise ConfigError(
-            f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
+            f"transport.bind is {options.bind}, which others can reach; pass TLS files (--key, --cert), "
             "or bind to 127.0.0.1."
         )
     if network == "mqtt" and options.broker is not None:

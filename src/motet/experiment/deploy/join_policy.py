@@ -1,7 +1,7 @@
 """A client's policy: what a server's run may ask of it. The client checks it, and no server can loosen it.
 
-The default is strict: secure sums with verified identities over at least three clients. A person can allow less by
-name, with a flag of `motet join` or in a policy file.
+The default is strict: secure sums with verified identities over at least three clients. The operator of a client can
+allow weaker settings explicitly, with a flag of `motet join` or in a policy file.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from motet.models.model_hash import base_model_name, hash_model
 
 ANY = "any"
 SECURE_PROTOCOLS = ("secagg", "secagg_plus", "light_secagg")
-MIN_COLLUDER_SHARE = 0.5  # of LightSecAgg: the share of clients that may work with the server and learn nothing
+MIN_COLLUDER_SHARE = 0.5  # of LightSecAgg: the share of clients that may collude with the server and learn nothing
 SHIPPED_MODELS: Mapping[str, str] = {"minilm": ANY, "tiny": ANY, "bilstm": ANY}
 
 
 @dataclass(frozen=True)
 class JoinPolicy:
-    """The requirements of a client. Lists may contain `any`. Limits that are None do not exist."""
+    """The requirements of a client. Lists may contain `any`. None means no limit."""
 
     protocols: tuple[str, ...] = SECURE_PROTOCOLS  # `none` allows plain updates, which the server reads
     identities: bool = True  # verify the keys of all other clients with files on this machine
     min_clients: int = 3  # in a secure sum
     reveals: Literal["sums", "each"] = "sums"  # `each` allows methods with replies that the server reads one by one
     noise: tuple[str, ...] = (ANY,)  # none, central, local, distributed
-    min_noise: float = 0.0  # least standard deviation of the noise, in units of the clip
+    min_noise: float = 0.0  # minimum standard deviation of the noise, in units of the clip
     max_epsilon: float | None = None  # over all runs of this client
     delta: float = 1e-5  # the δ at which this client counts ε, whatever the server's is
     algorithms: tuple[str, ...] = (ANY,)
@@ -97,7 +97,7 @@ class JoinPolicy:
     def check_state_key(self, has_key: bool) -> None:
         """Raise an error if the policy wants an encrypted state and there is no key for it."""
         if self.encrypted_state and not has_key:
-            raise ConfigError("policy.encrypted_state is true; give the key of the state with --state-key @FILE.")
+            raise ConfigError("policy.encrypted_state is true; pass the key of the state with --state-key @FILE.")
 
     def check_methods(self, methods: Mapping[str, Reveal], data_free: Sequence[str]) -> None:
         """Raise an error if the run offers a client method that this policy does not allow.
@@ -177,7 +177,7 @@ class JoinPolicy:
         if components.secure is None or not self.identities or identities is not None:
             return []
         return [
-            "the keys of the other clients cannot be verified, and a lying server could play all of them; give "
+            "the keys of the other clients cannot be verified, and a malicious server could impersonate all of them; pass "
             "--identities FOLDER (see: motet identities), or allow it with --allow-unverified-peers (policy.identities: "
             "false)"
         ]
@@ -217,7 +217,7 @@ class JoinPolicy:
 def choose_policy(
     path: Path | None, allow_plain_updates: bool, allow_unverified_peers: bool, allow_models: Sequence[str]
 ) -> JoinPolicy:
-    """Return the policy of a file, or the default with what the person who joins allows by name."""
+    """Return the policy of a file, or the default with what flags of `motet join` allow."""
     if path is not None:
         if allow_plain_updates or allow_unverified_peers or allow_models:
             raise ConfigError(f"join: --allow-… and --policy exclude each other; write it into {path} instead.")

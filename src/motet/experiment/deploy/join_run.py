@@ -33,11 +33,11 @@ def join_run(
 ) -> JoinResult:
     """Answer the server's requests until the run is over."""
     if options.data is None and options.config is None:
-        raise ConfigError("join: give --data with your own texts, or --recipe to simulate clients of a recipe.")
+        raise ConfigError("join: pass --data with your own texts, or --recipe to simulate clients of a recipe.")
     if options.data is None and options.policy != JoinPolicy():
-        raise ConfigError("join: --policy and --allow-… protect your own texts; give --data, or leave them out.")
+        raise ConfigError("join: --policy and --allow-… protect your own texts; pass --data, or leave them out.")
     if options.data is not None and len(options.names) != 1:
-        raise ConfigError(f"join: --name was given {len(options.names)} times; with --data, give it once.")
+        raise ConfigError(f"join: --name was given {len(options.names)} times; with --data, pass it once.")
     options.policy.check_state_key(options.state_key is not None)
     request = JoinRequest(
         protocol=PROTOCOL_VERSION,
@@ -50,7 +50,7 @@ def join_run(
         if not is_claimed:
             raise ConfigError(
                 f"'{options.state_folder}' is in use by {find_lock_owner(options.state_folder) or 'another process'}, so "
-                f"{options.names[0]} has joined already; stop that process, or give another --state-dir."
+                f"{options.names[0]} has joined already; stop that process, or choose another --state-dir."
             )
         StateFiles(options.state_key).check_folder(options.state_folder)
         builder = ClientBuilder(options, log)

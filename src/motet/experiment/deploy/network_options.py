@@ -62,7 +62,7 @@ class NetworkOptions:
         if self.clients is not None and self.clients < 1:
             raise ConfigError(f"transport.clients is {self.clients}; expected at least 1.")
         if self.clients is not None and self.allow is not None:
-            raise ConfigError("transport.clients and transport.allow both define the clients; give one of them.")
+            raise ConfigError("transport.clients and transport.allow both define the clients; use one of them.")
         if self.processes < 1:
             raise ConfigError(f"transport.processes is {self.processes}; expected at least 1.")
 

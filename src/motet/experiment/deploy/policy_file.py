@@ -14,24 +14,24 @@ TEMPLATE = """\
 # This file is strict. Change a line to allow more; delete a line to get the default in brackets.
 
 # Secure sums in which this client takes part: secagg, secagg_plus, light_secagg. Add none to send plain updates,
-# which the server can read. Texts can be recovered from single updates.  [secagg, secagg_plus, light_secagg]
+# which the server can read. Texts can be recovered from individual updates.  [secagg, secagg_plus, light_secagg]
 protocols: [secagg, light_secagg]
 
 # The keys of all other clients are verified with files on this machine (motet join --identities FOLDER).
-# Without this, a lying server can play all other clients of a sum and read your update.  [true]
+# Without this, a malicious server can impersonate all other clients of a sum and read your update.  [true]
 identities: true
 
 # The smallest number of clients in a sum. In a sum over two clients, each of them learns the other's value.  [3]
 min_clients: 3
 
-# sums: the server never reads a single reply. each: also algorithms for which it must.  [sums]
+# sums: the server reads only sums of replies. each: also allow algorithms that read individual replies.  [sums]
 reveals: sums
 
 # Where noise comes from: distributed (all clients inside a secure sum), local (each client), central (the server, which
-# you then trust), none, any. distributed and local protect you even if the server lies.  [any]
+# you then trust), none, any. distributed and local protect you even from a malicious server.  [any]
 noise: {noise}
 
-# The least noise: its standard deviation divided by the largest norm of an update (privacy.noise of the recipe).  [0]
+# The minimum noise: its standard deviation divided by the largest norm of an update (privacy.noise of the recipe).  [0]
 min_noise: {min_noise}
 
 # The largest privacy loss of all runs in which this client took part with this --state-dir, at this delta.  [no limit, 1e-5]
@@ -46,11 +46,11 @@ methods: [any]
 # because a server names it. motet policy init --model NAME adds a model with its hash.  [minilm, tiny, bilstm: any]
 models:
 {models}
-# Evaluate the model of a round on your test split, once a round. Never on training texts, never a row per text, and not
-# at all in runs with noise.  [true]
+# Evaluate the model of a round on your test split, once per round. Never on training texts, never with scores of single
+# texts, and not at all in runs with noise.  [true]
 evaluation: true
 
-# How often a server may ask: least seconds between rounds, and rounds in 24 hours.  [0, no limit]
+# How often a server may ask: minimum seconds between rounds, and rounds in 24 hours.  [0, no limit]
 seconds_between_rounds: 0
 rounds_per_day: 200
 

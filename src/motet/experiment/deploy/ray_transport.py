@@ -1,4 +1,4 @@
-"""Sums replies on the Ray actors that compute them, as a tree. The driver receives one sum, whatever the cohort."""
+"""Sums replies on the Ray actors that compute them, as a tree. The driver receives one sum, however large the cohort."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SumSetup:
 class RayTransport:
     """Runs clients in this process with their jobs on actors; or whole clients on actors, if only their sum is read.
 
-    Clients that have a state, and clients that lie, run in this process.
+    Clients with a state, and clients with a simulated attack, run in this process.
     """
 
     def __init__(self, runtime: ClientRuntime, pool: ActorPool, setup: SumSetup) -> None:

@@ -233,7 +233,7 @@ def parse_client_data(path: Path, overrides: Iterable[str]) -> DataConfig:
 def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options: JoinOptions) -> Federation:
     """Build a federation of one client with its own texts, and with the labels, tokenizer and model of its group."""
     if options.data is None:
-        raise ConfigError("join: give --data with your own texts.")
+        raise ConfigError("join: pass --data with your own texts.")
     name, group_config = find_group(config, acceptance, options.group)
     with forbid_downloads():
         task, model = load_group_model(config, acceptance, name)

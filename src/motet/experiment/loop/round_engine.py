@@ -278,7 +278,7 @@ def make_recorder(plan: RunPlan, is_remote: bool) -> LossRecorder | None:
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
-    """Return what changes the replies of lying clients; None if all are honest."""
+    """Return what changes the replies of malicious clients; None if all are honest."""
     attack, seed, name = plan.attack, plan.federation.seed, plan.algorithm.name
     if attack is None:
         return None

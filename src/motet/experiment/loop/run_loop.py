@@ -125,7 +125,7 @@ class FederatedRun:
     def run_rounds(self, until: int | None = None) -> None:
         """Run and evaluate rounds, to the end of the run or until `until` rounds are complete."""
         if not self.rounds:
-            self._evaluate_untouched_model()
+            self._evaluate_initial_model()
         if self._is_evaluation_due and not self._is_evaluated:
             self._evaluate_round()  # the run was interrupted while it evaluated this round
         while self.rounds < (self.plan.rounds if until is None else until):
@@ -192,11 +192,11 @@ class FederatedRun:
         scores = scores_by_round(self.storage.metrics.rows, "dev") if self.plan.has_dev_set else {}
         return self.rounds in scores and find_best_round(scores, self.plan.best_round_metric) == self.rounds
 
-    def _evaluate_untouched_model(self) -> None:
+    def _evaluate_initial_model(self) -> None:
         """Evaluate the model before the first round, and let it write samples."""
         self._write_samples("before")
         if self.plan.evaluation.initial and self.plan.evaluation.test:
-            with span("evaluate the untouched model", "evaluation"):
+            with span("evaluate the initial model", "evaluation"):
                 scores = self.evaluator.evaluate_split("global").scores
             self._log("server", INITIAL_SPLIT, scores)
             self.callback.on_note(f"before training: {describe_scores(scores)}")

@@ -27,7 +27,7 @@ class RunResult:
     """How a run ended.
 
     `final` are metrics of the model that is kept on the global test set, and `best` those after the best round there.
-    `initial` are those of the untouched model, if it was evaluated. Personal models are judged by `local_test`.
+    `initial` are those of the model before training, if it was evaluated. Personal models are judged by `local_test`.
     """
 
     primary_metric: str
@@ -93,7 +93,7 @@ class RunResult:
         curves = {
             f"{name}{where}": self.metrics.curve(name, split, who) for name in names for where, split, who in _CURVES
         }
-        for name in names:  # the untouched model, if it was evaluated
+        for name in names:  # the model before training, if it was evaluated
             curves[name] = [*self.metrics.curve(name, INITIAL_SPLIT), *curves[name]]
         longest = max(map(len, curves.values()))
         curves = {name: curve for name, curve in curves.items() if len(curve) > 1 or longest == 1}

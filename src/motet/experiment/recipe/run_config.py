@@ -107,11 +107,13 @@ def _parse_chain(settings: Any) -> tuple[ComponentConfig, ...]:
 class OortConfig:
     """Cohorts by utility and speed (`cohort.sampler=oort`, Lai et al. 2021). The defaults are those of the authors."""
 
-    exploration: float = 0.9  # share of new clients in the first round; it falls by 2 % a round, to 0.2
+    exploration: float = 0.9  # share of new clients in the first round; it falls by 2 % per round, to 0.2
     penalty: float = 2.0  # exponent α of the penalty for clients that are slower than the preferred duration
     pace: float = 0.3  # the preferred duration is this percentile of the durations so far; the pacer raises it by 0.05
     window: int = 20  # rounds that the pacer compares with as many before
-    max_picks: int | None = None  # clients that took part this often are left out while others suffice; None: never
+    max_picks: int | None = (
+        None  # clients that took part this often are left out if there are enough others; None: never
+    )
 
     def __post_init__(self) -> None:
         for name in ("exploration", "pace"):
@@ -146,15 +148,15 @@ class EvaluationConfig:
     """When the model is evaluated, and on which test sets."""
 
     every: int = 1  # rounds between two evaluations
-    clients: int | None = None  # limit on the clients, evenly spaced, that evaluate their own models; None: all
+    clients: int | None = None  # largest number of clients that evaluate their own models, evenly spaced; None: all
     by_client: bool = False  # also evaluate the global model on each client's test set
     test: bool = True  # false: only on the development set, as in the trials of a search
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
     best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
     keep: Literal["last", "best"] = "last"  # which model is saved and scored: the last, or the best on the dev set
     patience: int | None = None  # stop after this many evaluations without a better score on the dev set; None: never
-    target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary has the cost of reaching each
-    initial: bool = False  # also evaluate before the first round: the untouched model
+    target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary shows the cost of reaching each
+    initial: bool = False  # also evaluate the model before the first round
     samples: int = 8  # texts that a generating model writes before and after training, in samples.json
     save_example_scores: bool = False  # also keep per-example scores of the clients' test sets, for significance tests
 
@@ -178,7 +180,7 @@ class EvaluationConfig:
 class CheckpointConfig:
     """How often a run is saved."""
 
-    seconds: float = 20.0  # least time between checkpoints, which take at most 1/20 of the time; 0: every round
+    seconds: float = 20.0  # minimum time between checkpoints, which take at most 1/20 of the time; 0: every round
     last: bool = True  # save after the last round too; export and replay need it
     memory: float | None = None  # GiB of client state kept in memory instead of on disk; None: depends on free memory
 
@@ -205,8 +207,8 @@ class RunConfig:
     groups: tuple[GroupConfig, ...] = ()  # empty: all clients have the task, model and data above
     cohort: CohortConfig = CohortConfig()
     algorithm: ComponentConfig = ComponentConfig("fedavg")
-    solver: Mapping[str, Any] = field(default_factory=dict)  # overrides of the algorithm's solver
-    server: Mapping[str, Any] = field(default_factory=dict)  # overrides of the algorithm's server optimizer
+    solver: Mapping[str, Any] = field(default_factory=dict)  # changes to the algorithm's default solver
+    server: Mapping[str, Any] = field(default_factory=dict)  # changes to the algorithm's default server optimizer
     codec: CodecConfig = CodecConfig()
     secure: ComponentConfig = ComponentConfig("none")
     privacy: ComponentConfig = ComponentConfig("none")
