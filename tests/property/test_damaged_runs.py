@@ -11,13 +11,13 @@ from contextlib import redirect_stdout, suppress
 from importlib import resources
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
-from tests.benchmarks import SUITE
+from tests.benchmarks import SUITE, finished_benchmark
 from typer.testing import CliRunner
 
-from motet.benchmark.benchmark_folder import load_benchmark
+from motet.benchmark.benchmark_folder import load_benchmark, write_results
 from motet.benchmark.measured_settings import SHIPPED_RESULTS, load_settings
 from motet.benchmark.suite import parse_suite
 from motet.cli import app
@@ -31,7 +31,7 @@ from motet.experiment.commands.model_export import read_adapter_config, read_mod
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.report_data import collect_run_reports
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.commands.run_records import LabelRecord, PartitionTable
+from motet.experiment.commands.run_records import LabelRecord, PartitionTable, SummaryRecord
 from motet.experiment.commands.run_state import describe_state, read_failure
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.loop.example_scores import EXAMPLE_SCORES, read_example_scores
@@ -196,6 +196,18 @@ def test_no_command_fails_on_a_file_that_was_accepted(
         path.write_text(json.dumps(damage(json.loads((run / name).read_text()), new, is_accepted)))
     monkeypatch.setattr("motet.experiment.commands.run_figures.draw_figures", lambda finished: None)
     look_at(damaged, run)
+
+
+def test_no_table_of_a_benchmark_needs_more_than_is_checked(run: Path, tmp_path: Path) -> None:
+    """The summaries of a benchmark keep only the entries that a run must have."""
+    summary = json.loads((run / "summary.json").read_text())
+    benchmark = finished_benchmark(tmp_path, seeds=2)
+    hints = get_type_hints(SummaryRecord, include_extras=True)
+    required = {name: summary[name] for name, hint in hints.items() if get_origin(hint) is not NotRequired}
+    for path in tmp_path.rglob("summary.json"):
+        write_json(path, required)
+    write_results(benchmark)
+    assert "79.0" in (benchmark.folder / "results.md").read_text()
 
 
 def test_a_damaged_row_of_the_metrics_is_named(run: Path, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,5 +278,8 @@ def bench_command(benchmark: Benchmark) -> str:
 
 def list_machines(summaries: Sequence[dict[str, Any]]) -> list[str]:
     """Return the GPUs or CPUs of the runs, each once."""
-    machines = [s["machine"] for s in summaries]
-    return list(dict.fromkeys(m.get("gpu") or f"{m.get('processor', 'a CPU')}, {m['cores']}" for m in machines))
+    machines = [s["machine"] for s in summaries if "machine" in s]
+    names = (
+        m.get("gpu") or ", ".join([m.get("processor", "a CPU"), *filter(None, [m.get("cores")])]) for m in machines
+    )
+    return list(dict.fromkeys(names))
