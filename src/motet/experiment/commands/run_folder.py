@@ -135,5 +135,6 @@ def load_config(folder: Path) -> RunConfig:
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
     """Load the summary of a run; None if it is not finished."""
-    summary: dict[str, Any] | None = read_json(folder / "summary.json", SummaryRecord)
+    advice = f"Restore it, or delete it and compute it again: {resume_command(folder)}"
+    summary: dict[str, Any] | None = read_json(folder / "summary.json", SummaryRecord, advice)
     return summary
