@@ -109,22 +109,22 @@ class TableSpec:
             for metric in self.metrics(name).values():
                 parse_metric(metric)
         for row, numbers in self.published.items():
-            _check_known("published", "row", row, rows)
+            check_known("published", "row", row, rows)
             for column in numbers or {}:
-                _check_known(f"published of {row}", "column", column, [*self.columns, *self.average])
+                check_known(f"published of {row}", "column", column, [*self.columns, *self.average])
         for average, parts in self.average.items():
             for part in parts:
-                _check_known(f"average {average}", "column", part, [*self.columns, *self.headings])
+                check_known(f"average {average}", "column", part, [*self.columns, *self.headings])
         for row in self.compare_columns:
-            _check_known("compare_columns", "row", row, rows)
+            check_known("compare_columns", "row", row, rows)
         for claim in map(Claim.parse, self.claims):
             for side in (claim.left, claim.right):
-                _check_known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
-                _check_known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
+                check_known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
+                check_known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
         if self.tune is not None:
             for row in self.tune.rows:
-                _check_known("tune", "row", row, rows)
-            _check_known("tune.at", "column", self.tune.at or next(iter(self.columns)), list(self.columns))
+                check_known("tune", "row", row, rows)
+            check_known("tune.at", "column", self.tune.at or next(iter(self.columns)), list(self.columns))
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,8 @@ def _update_key(key: str) -> str:
     return new_key
 
 
-def _check_known(source: str, kind: str, name: str, known: Sequence[str]) -> None:
+def check_known(source: str, kind: str, name: str, known: Sequence[str]) -> None:
+    """Raise an error if a part of a suite names a row or a column that does not exist."""
     if name not in known:
         raise ConfigError(
             f"{source} names the {kind} {name!r}, which does not exist; expected one of "

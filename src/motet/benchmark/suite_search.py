@@ -11,7 +11,7 @@ from typing import Any
 
 from motet.benchmark.cells import BenchmarkRun, CellPath, build_run, cell_settings, select_cells
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.suite import Suite, TuneSpec
+from motet.benchmark.suite import Suite, TuneSpec, check_known
 from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSpec, TableMetric, parse_metric
 from motet.benchmark.tuning import (
     Choice,
@@ -86,6 +86,7 @@ def build_searches(
 def _build_search(suite: Suite, path: CellPath, columns: Sequence[str], quick: bool, device: str) -> RowSearch:
     name, row, column = path
     table = suite.table(name)
+    check_known("at", "column", column, list(table.columns))  # of the suite's own search, or of the quick one
     spec = suite.search_for(table, quick)
     tuned_rows = [r for r in (*table.rows, *suite.bounds_for(table)) if spec.row_keys(r)]
     keys = {r: _parse_keys(spec.row_keys(r)) for r in tuned_rows}
