@@ -369,8 +369,9 @@ def test_check_trains_steps_of_every_kind_of_task(motet: Call, recipe: str) -> N
 
 
 def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
-    status, out, _ = motet("check", *TOY)
+    status, out, _ = motet("check", *TOY, "cohort.size=100")
     assert status == 0
+    assert "warning: cohort.size is 100, but there are 6 clients; all take part in a round." in out
     for word in ("tokens", "first loss", "bytes per round", "memory", "time", "All checks passed"):
         assert word in out
 

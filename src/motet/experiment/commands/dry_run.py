@@ -74,6 +74,10 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     }
     slow = bfloat16_warning(config.precision, device)
     warnings = [f"{slow}."] if slow else []
+    if (config.cohort.size or 0) > plan.cohort_size:
+        warnings.append(
+            f"cohort.size is {config.cohort.size}, but there are {plan.cohort_size} clients; all take part in a round."
+        )
     warnings += describe_findings(collect_inspections(config, federation))
     warnings += [warning for group, group_config in pairs for warning in _collect_warnings(group, group_config)]
     return DryRunReport(facts=facts, warnings=warnings)
