@@ -129,7 +129,9 @@ def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path:
 def test_rows_with_all_seeds_are_compared_beside_one_with_fewer(tmp_path: Path) -> None:
     rows = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}, FedProx: {algorithm: fedprox}}"
     methods = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}}"
-    benchmark = open_suite(tmp_path, SUITE.replace(methods, rows), seeds=6)
+    of_traffic = "bounds: {}\n    rows: {FedOpt: {algorithm: fedopt}}"
+    suite = SUITE.replace(methods, rows).replace(of_traffic, f"bounds: {{}}\n    {rows}")
+    benchmark = open_suite(tmp_path, suite, seeds=6)
     right = {"FedAvg": 70, "FedOpt": 80, "FedProx": 90, "centralized": 95}
     for cell in benchmark.cells:
         is_missing = cell.row == "FedProx" and cell.seed == 43
@@ -137,9 +139,27 @@ def test_rows_with_all_seeds_are_compared_beside_one_with_fewer(tmp_path: Path) 
             correct = right[cell.row] + cell.seed % 2
             examples = (np.arange(100) < correct).astype(np.float32)[:, None]
             write_run(benchmark.store, cell.run.name, correct / 100, examples)
-    entries = {row: by_column["α=1"] for row, by_column in benchmark.tables()[0].entries.items()}
+    scores, traffic = benchmark.tables()
+    entries = {row: by_column["α=1"] for row, by_column in scores.entries.items()}
     assert entries["FedOpt"].is_best and not entries["FedProx"].is_best, "FedProx lacks a seed"
+    assert all(by_column["α=1 MB"].is_best for by_column in traffic.entries.values()), "all send as many bytes"
     assert entries["FedAvg"].compared_with == "FedOpt" and entries["FedProx"].comparison is None
+
+
+@pytest.mark.parametrize("seeds", [5, 3])
+def test_an_interval_of_clients_says_over_what_it_varies(seeds: int, tmp_path: Path) -> None:
+    suite = SUITE.replace("title: Methods", "title: Methods\n    shows: worst accuracy")
+    benchmark = open_suite(tmp_path, suite, seeds=seeds)
+    for run in {cell.run.name for cell in benchmark.cells if (cell.row, cell.seed) != ("FedAvg", 43)}:
+        write_run(benchmark.store, run, 0.5, np.ones((1, 1), np.float32))
+        log = MetricsLog(benchmark.store.run_folder(run))
+        for client in range(20):
+            log.add(2, f"client {client}", "test", {"accuracy": client / 20}, Traffic())
+    table = benchmark.tables()[0]
+    assert table.entries["FedOpt"]["α=1"].interval is not None
+    assert table.entries["FedAvg"]["α=1"].is_partial and table.entries["FedAvg"]["α=1"].interval is None
+    varied = "over seeds and clients" if seeds == 5 else "over clients, of these trained models"
+    assert f"in brackets: 95 % interval {varied};" in render_legend([table], benchmark.seeds)
 
 
 def test_the_average_of_columns_with_missing_seeds_is_marked(tmp_path: Path) -> None:

@@ -31,19 +31,20 @@ def rank_column(
 ) -> None:
     """Compare the methods of a column with the best one. With too few seeds, no method is called the best.
 
-    Methods that have all seeds are compared among themselves; one that lacks some does not prevent this.
+    Methods that have all seeds are compared among themselves; one that lacks some does not prevent this. Traffic is compared
+    with the seeds that there are.
     """
     ranked = {m: entries[m][column] for m in methods if entries[m][column].mean is not None}
+    is_traffic = metric is not None and metric.is_traffic  # counted, not estimated
     complete = {m: entry for m, entry in ranked.items() if not entry.is_partial}
-    ranked = complete if len(complete) > 1 else ranked
-    _add_intervals(entries, [m for m in entries if entries[m][column].values], column, metric, store)
+    ranked = complete if len(complete) > 1 and not is_traffic else ranked
+    _add_intervals(entries, column, metric, store)
     # Runs that share a machine disturb each other, so wall times are not ranked.
     if len(ranked) < 2 or (metric is not None and metric.spec.kind == "seconds"):
         return
     means = {name: entry.mean or 0.0 for name, entry in ranked.items()}
     sign = -1 if metric is not None and metric.lower_is_better else 1
     best = max(means, key=lambda m: sign * means[m])
-    is_traffic = metric is not None and metric.is_traffic  # counted, not estimated
     comparisons = {} if is_traffic else compare_entries(ranked, combinations(ranked, 2), metric, store)
     may_rank = is_traffic or any(c.is_about_methods for c in comparisons.values())
     adjusted = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
@@ -119,13 +120,14 @@ def pair_entries(first: TableEntry, second: TableEntry, metric: TableMetric | No
     return PairedRuns.subtract(column.runs["first"], column.runs["second"], column.shared)
 
 
-def _add_intervals(
-    entries: Entries, rows: Sequence[str], column: str, metric: TableMetric | None, store: RunStore
-) -> None:
+def _add_intervals(entries: Entries, column: str, metric: TableMetric | None, store: RunStore) -> None:
+    """Add intervals to numbers with all seeds. With fewer, they might vary over clients alone, unlike the column's others."""
     if metric is None or metric.client_statistic is None:
         return
-    for row in rows:
+    for row in entries:
         entry = entries[row][column]
+        if not entry.values or entry.is_partial:
+            continue
         scores, shared = _client_scores(entry, metric, store), _shared_units(entry, store)
         interval = client_interval(scores, metric.client_statistic, shared.clients)
         entries[row][column] = replace(entry, interval=interval)

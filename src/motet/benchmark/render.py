@@ -31,7 +31,8 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     if any(table.is_without_examples(column) for table in tables for column in table.columns):
         parts.append("°: tested over seeds alone, since the number does not follow from per-example scores")
     if any(e.interval for e in entries):
-        parts.append("in brackets: 95 % interval over seeds and clients")
+        varied = "seeds and clients" if len(seeds) >= MIN_SEEDS else "clients, of these trained models"
+        parts.append(f"in brackets: 95 % interval over {varied}")
     if any(e.published is not None for e in entries):
         parts.append("in parentheses: the paper's number")
     if any(e.is_partial for e in entries):

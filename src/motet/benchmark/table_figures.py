@@ -34,7 +34,10 @@ def draw_table(table: ResultTable, path: Path) -> bool:
         _draw_panel(axes, table, column, label)
     for axes in panels[len(columns) :]:
         axes.axis("off")
-    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for line, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, line)
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8
     )
