@@ -162,6 +162,24 @@ def test_every_identifier_exists(page: Path) -> None:
             assert word in code_words(), f"{word} in: {code}"
 
 
+def test_the_index_of_papers_counts_their_claims() -> None:
+    index = (DOCS / "papers" / "index.md").read_text("utf-8")
+    totals = [0, 0, 0]
+    for name, counts in re.findall(r"^\| \[[^]]+\]\((\w+\.md)\).* \| ([^|]+) \|$", index, re.M):
+        lines = (DOCS / "papers" / name).read_text("utf-8").splitlines()
+        verdicts = [
+            re.match(r"- [✓○✗] (shown|not shown|contradicted): ", li) for li in lines if "5 seeds are needed" not in li
+        ]
+        numbers = [sum(m is not None and m[1] == v for m in verdicts) for v in ("shown", "not shown", "contradicted")]
+        assert counts == (" / ".join(map(str, numbers)) if any(numbers) else "–"), name
+        totals = [total + number for total, number in zip(totals, numbers, strict=True)]
+    shown, not_shown, contradicted = totals
+    sentence = (
+        f"Of {sum(totals)} claims that were tested with five seeds, {shown} are shown, {not_shown} are not shown, and"
+    )
+    assert f"{sentence} {contradicted} are contradicted." in index
+
+
 @page_ids
 def test_sentences_are_short(page: Path) -> None:
     for sentence in sentences(page):
