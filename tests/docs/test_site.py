@@ -62,7 +62,7 @@ def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType
     assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
     assert all(f"`cohort.{f.name}" in text for f in dataclasses.fields(CohortConfig))
     assert (
-        "`cohort.size`{ #cohort.size } | integer ≥ 1 | `null` | null: all clients<br>Example: `cohort.size=10` |"
+        "`cohort.size`{ #cohort.size } | integer ≥ 1 | `null` | clients per round; null: all<br>Example: `cohort.size=10` |"
         in text
     )
     without_meaning = re.findall(r"{ #([a-z_.]+) } \|[^|]*\|[^|]*\| *(?:<br>.*)?\|$", text, re.MULTILINE)

@@ -64,20 +64,20 @@ class DataConfig:
     with its original files. `path` alone: your own data.
     """
 
-    name: str | None = None  # a corpus of `motet list datasets`, or a dataset of the hub
-    path: str | None = None  # a file or a folder
+    name: str | None = None  # a corpus of `motet list datasets`, or a dataset on the hub
+    path: str | None = None  # your own file or folder
     test: str | None = None  # a second file with the test rows; without it, test_share of the first is held out
-    text: str | None = None  # the column of the texts; null: text, sentence, ... by its name
-    label: str | None = None  # the column of the labels; null: label, class, ... by its name
-    client: str | None = None  # the column that says whose row it is
+    text: str | None = None  # the column of the texts; null: a column with a usual name: text, sentence, ...
+    label: str | None = None  # the column of the labels; null: a column with a usual name: label, class, ...
+    client: str | None = None  # the column that names the client of each row
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
-    files: str | None = None  # which files of a folder: '*.csv'
-    encoding: str | None = None  # of text files; None: UTF-8, else a guess, which the report names
-    delimiter: str | None = None  # of .csv files; None: determined from the header
-    quoting: Literal["auto", "csv", "none"] = "auto"  # auto: csv in .csv files, none in .tsv files
-    header: bool | None = None  # None: a table has a header unless its columns are named by number
-    sheet: str | None = None  # of an Excel workbook
-    repair: Literal["bio"] | None = None  # bio: turn stray I- tags into B- tags
+    files: str | None = None  # pattern for the files of a folder, such as '*.csv'
+    encoding: str | None = None  # encoding of text files; None: UTF-8, else a guess, which the report names
+    delimiter: str | None = None  # character between the columns of .csv files; None: determined from the header
+    quoting: Literal["auto", "csv", "none"] = "auto"  # whether quotes enclose fields; auto: in .csv, not in .tsv files
+    header: bool | None = None  # whether the first row has column names; None: yes, unless columns are named by number
+    sheet: str | None = None  # the sheet of an Excel workbook
+    repair: Literal["bio"] | None = None  # bio: turn I- tags that do not continue an entity into B- tags
     test_share: float = 0.2  # share of the rows held out as a test set, if the corpus has none; 0: for motet join only
     resplit: bool = False  # ignore the corpus's own test set, and hold out test_share of all rows
     limit: int | None = None  # number of training rows to sample; None: all

@@ -19,12 +19,12 @@ MIN_TOKENS = 4  # special tokens at both ends, and some text
 class AdapterConfig:
     """The `adapter` section of a recipe's `model`."""
 
-    type: Literal["lora", "dora", "prompt"] = "lora"  # dora: with magnitudes; prompt: only vectors before texts
-    rank: int = 8  # at most the smaller side of an adapted layer; larger ranks train and send more
+    type: Literal["lora", "dora", "prompt"] = "lora"  # LoRA, DoRA, or prompt tuning: vectors before each text
+    rank: int = 8  # rank of the adapters, at most the smaller side of a layer; larger ranks train and send more
     alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
-    dropout: float = 0.0  # of the inputs of the adapters, from 0 to below 1
-    targets: tuple[str, ...] = ()  # names of linear layers, such as q_proj; empty: all linear layers of the blocks
-    tokens: int = 16  # the number of vectors of a prompt; they count for max_tokens
+    dropout: float = 0.0  # dropout on the inputs of the adapters, from 0 to below 1
+    targets: tuple[str, ...] = ()  # layers that get adapters, such as q_proj; empty: all linear layers of the blocks
+    tokens: int = 16  # prompt tuning: number of trained vectors; they count toward max_tokens
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -86,15 +86,15 @@ def find_local_model(name: str, folder: Path = Path()) -> Path | None:
 class ModelConfig:
     """The section `model` of a recipe. `config` overrides settings of the architecture (dropout, number of layers)."""
 
-    name: str = "minilm"  # a known model, a model of the hub, a directory, or tiny: a small one with random weights
+    name: str = "minilm"  # a model of `motet list models`, a name on the hub, or a directory
     max_tokens: int = 128  # longer texts are truncated
     freeze: tuple[str, ...] = ()  # layers that are not trained, such as [embeddings, layers 0-2]
     from_scratch: bool = False  # random weights instead of the pretrained ones
     adapter: AdapterConfig | None = None  # train adapters instead of the model itself
-    dtype: Literal["float32", "bfloat16"] = "float32"  # of the frozen weights; what is trained stays in float32
-    quantize: Literal["none", "int8", "nf4"] = "none"  # of the linear layers under adapters
-    first_token_only: bool = False  # on a CPU, compute the last layer for the token that the classifier reads
-    config: Mapping[str, Any] = field(default_factory=dict)  # e.g. {num_hidden_layers: 3, hidden_dropout_prob: 0}
+    dtype: Literal["float32", "bfloat16"] = "float32"  # type of the frozen weights; trained weights stay in float32
+    quantize: Literal["none", "int8", "nf4"] = "none"  # quantization of the linear layers under adapters
+    first_token_only: bool = False  # on a CPU, compute the last layer only for the token that the classifier reads
+    config: Mapping[str, Any] = field(default_factory=dict)  # settings of the architecture, e.g. {num_hidden_layers: 3}
 
     def __post_init__(self) -> None:
         check_architecture(self.config)

@@ -18,7 +18,7 @@ def central(clip: float, noise: float, delta: float = 1e-5, budget: float | None
 
 
 def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
-    """Every client clips its reply and adds Gaussian noise to it. Nobody must be trusted."""
+    """Every client clips its reply and adds Gaussian noise to it. No other party has to be trusted."""
     from motet.privacy.dp_sum import PrivateSum
 
     return PrivateSum("local", clip, noise_multiplier=noise, delta=delta, budget=budget, seeded=seeded)
@@ -32,7 +32,7 @@ def distributed(
     colluders: float = 0.0,
     seeded: bool = False,
 ) -> Any:
-    """Every client adds a share of the noise inside a secure sum. The server need not be trusted."""
+    """Every client adds a share of the noise inside a secure sum. The server does not have to be trusted."""
     from motet.privacy.dp_sum import PrivateSum
 
     return PrivateSum(

@@ -34,7 +34,7 @@ def _build_rule(
 
 
 def none() -> None:
-    """The weighted mean of all replies, whatever they are."""
+    """The weighted mean of all replies, without protection."""
 
 
 def norm_bound(max_norm: float = 1.0, max_weight: float | None = None) -> Any:
@@ -43,14 +43,14 @@ def norm_bound(max_norm: float = 1.0, max_weight: float | None = None) -> Any:
 
 
 def median(groups: int = 0, max_norm: float | None = None, max_weight: float | None = None) -> Any:
-    """The median of each number (Yin et al. 2018). Tolerates less than half of the clients."""
+    """The median of each coordinate (Yin et al. 2018). Needs 2f + 1 clients."""
     return _build_rule("median", max_norm, max_weight, groups)
 
 
 def trimmed_mean(
     attackers: float = 0.2, groups: int = 0, max_norm: float | None = None, max_weight: float | None = None
 ) -> Any:
-    """The mean of each number without its f largest and smallest values (Yin et al. 2018). Needs 2f + 1 clients."""
+    """The mean of each coordinate without its f largest and smallest values (Yin et al. 2018). Needs 2f + 1 clients."""
     return _build_rule("trimmed_mean", max_norm, max_weight, groups, attackers)
 
 
@@ -76,7 +76,7 @@ def bulyan(
 
 
 def geometric_median(groups: int = 0, max_norm: float | None = None, max_weight: float | None = None) -> Any:
-    """The point with the smallest sum of distances to all updates (Pillutla et al. 2022). Tolerates less than half."""
+    """The point with the smallest sum of distances to all updates (Pillutla et al. 2022). Needs 2f + 1 clients."""
     return _build_rule("geometric_median", max_norm, max_weight, groups)
 
 

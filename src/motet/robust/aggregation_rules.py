@@ -25,12 +25,12 @@ class RuleResult(NamedTuple):
 
 
 def median(rows: Tensor, _: int = 0) -> RuleResult:
-    """The median of each number (Yin et al. 2018). For an even count, the mean of the two in the middle."""
+    """The median of each coordinate (Yin et al. 2018). For an even count, the mean of the two in the middle."""
     return RuleResult(_by_blocks(rows, _median))
 
 
 def trimmed_mean(rows: Tensor, attackers: int) -> RuleResult:
-    """The mean of each number without its `attackers` largest and smallest values (Yin et al. 2018)."""
+    """The mean of each coordinate without its `attackers` largest and smallest values (Yin et al. 2018)."""
     count = len(rows)
     return RuleResult(_by_blocks(rows, lambda block: block.sort(0).values[attackers : count - attackers].mean(0)))
 

@@ -68,7 +68,7 @@ def none() -> None:
 
 @_secure_sum
 def secagg(threshold: float = 2 / 3) -> Any:
-    """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
+    """Pairwise masks of the clients cancel in the sum (Bonawitz et al. 2017)."""
     from motet.secure.mask_graph import CompleteGraph
     from motet.secure.secagg_masking import SecAggMasking
 
@@ -86,7 +86,7 @@ def secagg_plus(threshold: float = 0.5, neighbors: int | None = None, dropouts: 
 
 @_secure_sum
 def light_secagg(privacy: float = 0.5, threshold: float = 0.7) -> Any:
-    """Coded masks; their sum is recovered in one step, however many clients are lost (So et al. 2022)."""
+    """Coded masks; their sum is recovered in one step, however many clients drop out (So et al. 2022)."""
     from motet.secure.light_secagg_masking import LightSecAggMasking
 
     return LightSecAggMasking(colluder_share=privacy, threshold=threshold)

@@ -239,7 +239,7 @@ def describe_prompts(features: Features, model: Model, template: TemplateName) -
 def instruct(
     corpus: Corpus, template: TemplateName = "auto", scoring: Scoring | None = None, max_new_tokens: int = 64
 ) -> Instruct:
-    """Learn to answer prompts. Metrics: exact match where the answer is one of few, ROUGE-L elsewhere, loss.
+    """Learn to answer prompts. Metrics: exact match for closed questions, ROUGE-L for others, loss.
 
     Rows with `choices` also get choice accuracy: which choice is the most likely.
     """

@@ -72,10 +72,10 @@ class Network:
     down: tuple[float, ...] = (100.0,)  # megabits per second from the server
     up: tuple[float, ...] = (20.0,)  # megabits per second to the server
     latency: tuple[float, ...] = (0.02,)  # seconds per message
-    work: tuple[float, ...] = (0.0,)  # seconds that a client works on a request
-    example_seconds: float = 0.0  # more seconds of work for each of a client's training examples
+    work: tuple[float, ...] = (0.0,)  # seconds that a client computes for a request
+    example_seconds: float = 0.0  # additional seconds for each of a client's training examples
     device_spread: float = 0.0  # standard deviation of the logarithm of the clients' speeds
-    link_spread: float = 0.0  # the same for their rates; traces stay as they are
+    link_spread: float = 0.0  # the same for the rates of their links; traces are not changed
     traces: tuple[str, ...] = ()  # CSV files with rates that change over time
     max_seconds: float | None = None  # the run ends with the round in which the virtual clock passes this; None: never
 

@@ -27,9 +27,9 @@ class WaitPolicy:
     deadline: float | None = None  # seconds for the whole exchange
     reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
     eager: bool = False  # continue as soon as the quorum has replied
-    staleness_exponent: float | None = None  # None: ignore late replies or, with a buffer, 0.5
+    staleness_exponent: float | None = None  # late replies weigh (1 + rounds late)^-a; None: ignored, 0.5 with a buffer
     buffer: int | None = None  # replies of a round in an asynchronous simulation; None: a round waits for its cohort
-    on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or go on without it
+    on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or continue without it
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:

@@ -11,7 +11,17 @@ from motet.experiment.recipe.key_meanings import read_meanings
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.solver import Solver
 
-OPTIONS_OF_TYPE = "a name; its options depend on it"
+COMPONENT_MEANINGS = {
+    "partition.type": "how rows are divided among clients (motet list partitions)",
+    "algorithm.type": "the federated method (motet list algorithms)",
+    "codec.up": "compression of updates (motet list codecs)",
+    "codec.down": "compression of the global model (motet list codecs)",
+    "secure.type": "secure aggregation (motet list secure)",
+    "privacy.type": "differential privacy (motet list privacy)",
+    "robust.type": "robust aggregation (motet list robust)",
+    "attack.type": "a simulated attack, for benchmarks of robust rules",
+    "transport.type": "how server and clients are connected (motet list transports)",
+}
 
 
 def list_keys() -> dict[str, str]:
@@ -28,11 +38,11 @@ def _describe_section(kind: type, prefix: str) -> Iterator[tuple[str, str]]:
         if name == "solver":
             yield from _describe_section(Solver, "solver.")
         elif section is ComponentConfig:
-            yield f"{name}.type", meanings[field.name] or OPTIONS_OF_TYPE
+            yield f"{name}.type", meanings[field.name] or COMPONENT_MEANINGS[f"{name}.type"]
         elif section is not None:
             yield from _describe_section(section, f"{name}.")
         else:
-            yield name, meanings[field.name]
+            yield name, meanings[field.name] or COMPONENT_MEANINGS[name]
 
 
 def _find_section(hint: Any) -> type | None:

@@ -110,7 +110,7 @@ class OortConfig:
     exploration: float = 0.9  # share of new clients in the first round; it falls by 2 % per round, to 0.2
     penalty: float = 2.0  # exponent α of the penalty for clients that are slower than the preferred duration
     pace: float = 0.3  # the preferred duration is this percentile of the durations so far; the pacer raises it by 0.05
-    window: int = 20  # rounds that the pacer compares with as many before
+    window: int = 20  # the pacer compares the last rounds, this many, with as many before
     max_picks: int | None = (
         None  # clients that took part this often are left out if there are enough others; None: never
     )
@@ -132,8 +132,8 @@ class OortConfig:
 class CohortConfig:
     """How many clients take part in a round, and how they are sampled."""
 
-    size: int | None = None  # None: all clients
-    sampler: str = "round"  # round: seeded with the round's number, as in FedNLP; seeded: with the run's seed too; oort
+    size: int | None = None  # clients per round; None: all
+    sampler: str = "round"  # round: seeded with the round number, as in FedNLP; seeded: also with the run's seed; oort
     oort: OortConfig = OortConfig()  # options of the sampler oort: by utility and speed
 
     def __post_init__(self) -> None:
@@ -150,9 +150,9 @@ class EvaluationConfig:
     every: int = 1  # rounds between two evaluations
     clients: int | None = None  # largest number of clients that evaluate their own models, evenly spaced; None: all
     by_client: bool = False  # also evaluate the global model on each client's test set
-    test: bool = True  # false: only on the development set, as in the trials of a search
+    test: bool = True  # false: evaluate only on the development set, as in the trials of a search
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
-    best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
+    best_round_metric: str | None = None  # metric that selects the best round on the dev set; None: the primary metric
     keep: Literal["last", "best"] = "last"  # which model is saved and scored: the last, or the best on the dev set
     patience: int | None = None  # stop after this many evaluations without a better score on the dev set; None: never
     target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary shows the cost of reaching each
@@ -196,15 +196,15 @@ class RunConfig:
     """All settings of a run."""
 
     recipe: str
-    seed: int = 42  # of initial weights, samples, batches and cohorts; the same seed gives the same result
-    rounds: int = 10  # exchanges of the server with a cohort of clients; at least 1
+    seed: int = 42  # random seed of initial weights, samples, batches and cohorts; the same seed gives the same result
+    rounds: int = 10  # training rounds, each with a cohort of clients; at least 1
     device: str = "auto"  # auto, cpu, cuda, cuda:0 or mps
-    precision: Precision = "auto"  # of matrix products; auto: bfloat16 on NVIDIA GPUs that have it, else float32
-    task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
+    precision: Precision = "auto"  # for matrix products; auto: bfloat16 on NVIDIA GPUs that have it, else float32
+    task: ComponentConfig = ComponentConfig("auto")  # see: motet list tasks; auto: the task of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     partition: ComponentConfig = ComponentConfig("auto")
-    groups: tuple[GroupConfig, ...] = ()  # empty: all clients have the task, model and data above
+    groups: tuple[GroupConfig, ...] = ()  # clients with their own task, model and data; empty: all have those above
     cohort: CohortConfig = CohortConfig()
     algorithm: ComponentConfig = ComponentConfig("fedavg")
     solver: Mapping[str, Any] = field(default_factory=dict)  # changes to the algorithm's default solver
