@@ -57,7 +57,7 @@ class MessageClient:
         return reply.content
 
     def _describe(self, kind: str) -> Metadata:
-        """Return what Flower writes on a message. It is given explicitly, because no SuperLink is there to fill it in."""
+        """Return what Flower writes on a message. It is set explicitly, because there is no SuperLink to fill it in."""
         return Metadata(
             run_id=0,
             message_id="",

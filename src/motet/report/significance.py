@@ -13,7 +13,7 @@ Satterthwaite's degrees of freedom are too many where seeds agree by chance: at 
 eight methods needs, they find a difference between equal methods in 13 % of all columns. With few seeds, a bootstrap over
 seeds finds too many differences, too.
 
-A metric that is no mean of scores (F1, BLEU) enters with the jackknife's pseudo-values of its examples (Tukey 1958).
+A metric that is not a mean of scores (F1, BLEU) enters with the jackknife's pseudo-values of its examples (Tukey 1958).
 Below `MIN_SEEDS` seeds, the variance between seeds is not known well enough. Then only the examples vary, and the
 conclusion is about the trained models, not about the methods.
 """

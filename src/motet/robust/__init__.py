@@ -26,7 +26,7 @@ def _build_rule(
     attackers: float = 0.0,
     clients_per_attacker: int = 2,
 ) -> Any:
-    """Build a rule that needs more than `clients_per_attacker` · f clients for f that lie."""
+    """Build a rule that needs more than `clients_per_attacker` · f clients if f are malicious."""
     from motet.robust.aggregation_rules import RULES
 
     options = {"attackers": attackers, "clients_per_attacker": clients_per_attacker, "groups": groups}

@@ -27,7 +27,7 @@ DataChange = Literal["labels", "trigger"]
 
 @dataclass(frozen=True)
 class Attack:
-    """A share of the clients lies. `poisoned_rows` is the share of an attacker's training rows that get a trigger."""
+    """A share of the clients is malicious. `poisoned_rows` is the share of an attacker's training rows that get a trigger."""
 
     name: str
     share: float

@@ -26,8 +26,8 @@ class RobustSum:
 
     `limits` bound every reply first. Without a `rule` the result is then the weighted mean. A rule counts each client
     once, because a client could claim any weight. It applies to updates; counts and statistics are averaged.
-    `attackers` is the share of clients that may lie. A rule needs more than `clients_per_attacker` · f clients for f
-    that lie, and two more if it compares clients with their neighbors.
+    `attackers` is the share of clients that may be malicious. A rule needs more than `clients_per_attacker` · f
+    clients if f are malicious, and two more if it compares clients with their neighbors.
 
     With `groups` the clients are divided at random, and the rule sees only the sum of each group, so that secure sums
     can hide individual replies. With `uses_reference` replies are compared with the server's own (FLTrust).

@@ -89,7 +89,7 @@ class BrokerConfig:
         return None if self.authority is None else TlsFiles(authority=self.authority)
 
     def check_tls(self) -> None:
-        """Raise an error if the broker is there, but TLS fails with these settings."""
+        """Raise an error if the broker can be reached, but TLS fails with these settings."""
         explanation = explain_tls_failure(self.address, self.tls, "broker")
         if explanation is None and self.tls is not None and self._answers_without_tls():
             explanation = f"the broker at {self.address} does not use TLS; let it use TLS, or leave out --ca."

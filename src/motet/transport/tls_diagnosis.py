@@ -19,7 +19,7 @@ _CERTIFICATE_ADVICE = {
 
 
 class UntrustedServerError(ConnectionError):
-    """The server is there, but TLS fails with these settings of the client, however often it tries."""
+    """The server can be reached, but TLS fails with these settings of the client, however often it tries."""
 
 
 @dataclass(frozen=True)

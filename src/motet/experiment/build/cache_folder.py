@@ -55,7 +55,7 @@ def open_cache(kind: str) -> Path | None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Return True if no other user can write to the folder. Whoever can, chooses what we train on."""
+    """Return True if no other user can write to the folder. Anyone who can could choose what we train on."""
     if os.name != "posix":
         return True
     status = folder.stat()

@@ -26,7 +26,7 @@ MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they ar
 
 
 def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool = True) -> Features:
-    """Return a corpus tokenized for a model, from the cache if it is there."""
+    """Return a corpus tokenized for a model, from the cache if possible."""
     features = _load_or_build(task, corpus, model, max_tokens, use_cache)
     task.check_features(features, model)
     return features

@@ -22,7 +22,7 @@ MAX_WAIT_SECONDS = 120.0  # for one kernel, which takes about a second to compil
 
 
 class SharedKernelCache(FileCacheManager):  # type: ignore[misc]
-    """Locks a kernel that is not there until it is stored, or until Triton drops this object because of an error."""
+    """Locks a missing kernel until it is stored, or until Triton drops this object because of an error."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         super().__init__(key, override=override, dump=dump)

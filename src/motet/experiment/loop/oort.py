@@ -177,7 +177,7 @@ def _draw_new(rng: np.random.Generator, total: int, explored: np.ndarray, busy: 
 
 
 def _find(ordered: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of numbers in an ordered array, where they are or would be, and whether they are there."""
+    """Return where numbers are, or would be inserted, in an ordered array, and whether it contains them."""
     positions = np.searchsorted(ordered, numbers)
     is_there = np.zeros(len(numbers), bool)
     inside = positions < len(ordered)
