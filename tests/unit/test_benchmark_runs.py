@@ -20,7 +20,7 @@ from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
 from motet.core.errors import ConfigError
-from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
+from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, ModelConfig, RunConfig
 from motet.learning.executors import memory_budget
 from motet.learning.executors.memory_budget import DeviceMemoryError, limit_device_memory
 from motet.report.benchmark_progress import BenchmarkLineProgress
@@ -61,6 +61,18 @@ def test_an_estimate_is_corrected_by_the_time_of_finished_runs() -> None:
     assert estimate.seconds_left(["a", "b", "c"]) == 20.0
     estimate.record("a", 30.0)
     assert estimate.seconds_left(["b", "c"]) == 45.0
+
+
+def test_finished_runs_correct_the_estimate_of_others_with_the_same_data_and_model(tmp_path: Path) -> None:
+    first, second, *_ = build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu")
+    other = replace(first.run, config=replace(first.run.config, model=ModelConfig("another")))
+    with SharedResources() as resources:
+        runs = {second.run.name: second.run}
+        before = estimate_time(runs, resources, 1)
+        estimate = estimate_time(runs, resources, 1, finished=[(first.run, 1e6), (other, 1.0)])
+    assert first.run.name in estimate.actual_seconds and len(estimate.actual_seconds) == 1
+    ratio = estimate.seconds_left(runs) / (1e6 * estimate.seconds[second.run.name] / estimate.seconds[first.run.name])
+    assert ratio == pytest.approx(1.0) and before.seconds_left(runs) < 1e5
 
 
 def test_an_estimate_counts_the_clients_of_a_natural_partition() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from motet.benchmark.cells import run_name
+from motet.benchmark.cells import BenchmarkRun, run_name
 from motet.core.errors import ConfigError
 from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.commands.run_folder import load_config, load_summary
@@ -40,6 +40,12 @@ class RunStore:
 
     def summary(self, name: str) -> dict[str, Any] | None:
         return load_summary(self.run_folder(name))
+
+    def finished(self, runs: Mapping[str, BenchmarkRun]) -> Iterator[tuple[BenchmarkRun, float]]:
+        """Yield each run that is done, with the seconds it took."""
+        for name, run in runs.items():
+            if (summary := self.summary(name)) is not None:
+                yield run, float(summary["seconds"])
 
     def software(self, name: str) -> str:
         """Return the version and commit of Motet that a finished run was made with."""

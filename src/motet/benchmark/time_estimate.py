@@ -64,18 +64,20 @@ def estimate_time(
     resources: SharedResources,
     jobs: int | None,
     metrics: Mapping[str, Sequence[TableMetric]] = {},
+    finished: Iterable[tuple[BenchmarkRun, float]] = (),
 ) -> TimeEstimate:
     """Train a few steps for every combination of data and model, and initialize every method on it.
 
-    This finds mistakes before the first run. `metrics` are the numbers that tables will read from each run.
+    This finds mistakes before the first run. `metrics` are the numbers that tables will read from each run. `finished` are
+    other runs with their seconds. The steps are those of one client, and on a GPU a run that packs its clients takes much
+    less, so finished runs with the same data and model correct the estimate.
     """
     probes: dict[str, ProbeResult] = {}
     metric_names: dict[str, list[str]] = {}
     checked_methods: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
-        config = run.config
-        workload = repr((config.data, config.model, config.task, config.groups, config.solver.get("batch")))
+        config, workload = run.config, _workload(run.config)
         method = (workload, repr(config.algorithm))
         if method not in checked_methods:
             checked_methods.add(method)
@@ -88,7 +90,17 @@ def estimate_time(
             for metric in metrics.get(run.name, ()):
                 metric.check(metric_names[workload], config)
         seconds[run.name] = _estimate_run(config, probes[workload])
-    return TimeEstimate(seconds=seconds, jobs=_choose_jobs(runs, list(probes.values()), jobs))
+    estimate = TimeEstimate(seconds=seconds, jobs=_choose_jobs(runs, list(probes.values()), jobs))
+    for run, actual_seconds in finished:
+        if (workload := _workload(run.config)) in probes:
+            estimate.seconds[run.name] = _estimate_run(run.config, probes[workload])
+            estimate.record(run.name, actual_seconds)
+    return estimate
+
+
+def _workload(config: RunConfig) -> str:
+    """Return what a training step depends on. Runs that are equal in it share a measurement."""
+    return repr((config.data, config.model, config.task, config.groups, config.solver.get("batch")))
 
 
 @contextmanager

@@ -139,7 +139,8 @@ def _run_phase(
         workers.start(jobs)
     else:  # the memory decides how many jobs there are
         split_resources(device, 1, options.memory_share)
-    estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics)
+    finished = store.finished({**benchmark.trial_runs, **runs})
+    estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics, finished)
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
     duration = format_duration(estimate.seconds_left(pending))
     echo(f"About {duration} for {count_of(len(pending), 'remaining run')}{parallel}. Results: {benchmark.folder}/")
