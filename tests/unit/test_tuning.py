@@ -161,6 +161,7 @@ def test_a_suite_searches_with_the_same_number_of_trials_for_every_row_also_for_
         (", dev_share: 0.2", "", "tune: there is no development set to choose settings on"),
         ("solver.lr: [1e-3, 0.01, 0.1]", "solver.lr: 1e-3..0.1", "the number of trials is missing"),
         ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {at: other", "tune.at names the column"),
+        ("at: mild", "at: mild\n  rows: {FedAgv: {}}", "suite tuned: tune names the row 'FedAgv', .* Did you mean 'FedAvg'"),
         ("at: mild", "at: mlid", "tune: at names the column 'mlid', .* Did you mean 'mild'"),
         ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {rows: {other: {}}", "names the row"),
     ],

@@ -222,7 +222,17 @@ def parse_suite(name: str, text: str) -> Suite:
         table = suite.table(table_name)
         for column in table.columns:
             table.column(column)
+    _check_searches(suite)
     return suite
+
+
+def _check_searches(suite: Suite) -> None:
+    """Raise ConfigError if a search of all tables names a row that none of them has."""
+    tables = [suite.table(name) for name in suite.tables]
+    rows = [row for table in tables for row in (*table.rows, *suite.bounds_for(table))]
+    for source, search in (("tune", suite.tune), ("quick.tune", suite.quick.tune)):
+        for row in search.rows:
+            check_known(f"suite {suite.name}: {source}", "row", row, rows)
 
 
 def is_selected(path: Sequence[str], patterns: Sequence[str]) -> bool:
