@@ -74,7 +74,7 @@ MODELS: dict[str, PackagedModel | str] = {
 def find_local_model(name: str, folder: Path = Path()) -> Path | None:
     """Return the directory of a model: a path, or a name in $MOTET_MODELS or models/. None if there is none.
 
-    A hub name is searched with and without its organization, so that recipes also work without network.
+    A hub name is searched with and without its organization, so that recipes also work without network access.
     """
     parents = [parent for parent in (os.environ.get("MOTET_MODELS"), "models") if parent]
     candidates = [Path(name), *(Path(p) / suffix for p in parents for suffix in (name, name.rpartition("/")[2]))]
