@@ -117,10 +117,9 @@ def _run_phase(
     resources: SharedResources,
     workers: BenchmarkWorkers,
 ) -> None:
-
     from motet.benchmark.scheduler import run_benchmark, split_resources
     from motet.benchmark.time_estimate import estimate_time
-    from motet.report.benchmark_progress import create_benchmark_progress, format_duration
+    from motet.report.benchmark_progress import create_benchmark_progress
 
     store, device, jobs, dry_run = benchmark.store, benchmark.request.device, options.jobs, options.dry_run
     _clear_old_runs(store, runs, options)
@@ -141,15 +140,21 @@ def _run_phase(
         split_resources(device, 1, options.memory_share)
     finished = store.finished({**benchmark.trial_runs, **runs})
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics, finished)
-    parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
-    duration = format_duration(estimate.seconds_left(pending))
-    echo(f"About {duration} for {count_of(len(pending), 'remaining run')}{parallel}. Results: {benchmark.folder}/")
+    echo(f"{_describe_estimate(estimate, pending)} Results: {benchmark.folder}/")
     if not dry_run:
         split_resources(device, estimate.jobs, options.memory_share)
         workers.start(estimate.jobs)
         run_benchmark(runs, store, resources, estimate, create_benchmark_progress(create_console()))
         if estimate.jobs > 1:
             _retry_crowded(pending, store, resources, estimate, workers, options.memory_share)
+
+
+def _describe_estimate(estimate: TimeEstimate, pending: dict[str, BenchmarkRun]) -> str:
+    from motet.report.benchmark_progress import format_duration
+
+    parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
+    duration = format_duration(estimate.seconds_left(pending))
+    return f"About {duration} for {count_of(len(pending), 'remaining run')}{parallel}."
 
 
 def _retry_crowded(
