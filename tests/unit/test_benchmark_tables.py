@@ -348,6 +348,22 @@ def test_a_figure_shows_every_number_of_its_table(
     assert "not all seeds" in labels, "FedAvg has no number for one seed of α=9"
 
 
+def test_a_figure_marks_the_line_of_a_bound_that_lacks_seeds(
+    finished: Benchmark, tmp_path: Path, saved_figures: list[Any]
+) -> None:
+    table = finished.tables()[0]
+    column, bound = table.columns[0], table.bounds[0]
+    entries = {row: {column: table.entries[row][column]} for row in table.entries}
+    complete = replace(table, columns=(column,), entries=entries)
+    fewer = {**entries, bound: {column: replace(entries[bound][column], expected=9)}}
+    for each in (complete, replace(complete, entries=fewer)):
+        draw_table(each, tmp_path / "methods.png")
+    legends = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in saved_figures]
+    assert set(legends[1]) - set(legends[0]) == {"not all seeds"}
+    (mark,) = (line for line in saved_figures[1].axes[0].lines if line.get_label() == "not all seeds")
+    assert (mark.get_xdata()[0], mark.get_markerfacecolor()) == (entries[bound][column].mean, "white")
+
+
 def test_an_empty_table_has_no_figure(finished: Benchmark, tmp_path: Path) -> None:
     table = finished.tables()[0]
     empty = {row: {column: TableEntry() for column in table.columns} for row in table.entries}

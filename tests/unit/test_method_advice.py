@@ -169,7 +169,7 @@ def test_ranks_of_few_seeds_have_no_interval_and_no_verdict() -> None:
     )
 
 
-def test_figures_of_the_overview_leave_out_settings_with_missing_seeds(
+def test_figures_of_the_overview_leave_out_settings_and_bounds_with_missing_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from matplotlib.figure import Figure
@@ -178,10 +178,14 @@ def test_figures_of_the_overview_leave_out_settings_with_missing_seeds(
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({Path(path).stem: figure}))
     complete, other = make_setting(FEATURES), make_setting(FEATURES, "b, strong")
     fewer = replace(other, methods={**other.methods, "Ditto": replace(other.methods["Ditto"], scores=(79.0,) * 3)})
+    bound = replace(complete.methods["Ditto"], worst=60.0)
+    complete = replace(complete, bounds={"isolated": bound, "centralized": replace(bound, scores=(79.0,) * 3)})
     draw_overview(rank_methods({"label skew": ["mild"]}, [complete]), [complete, fewer], tmp_path)
     (panel,) = figures["overview-cost"].axes
     labels = (panel.get_title(), panel.get_xlabel(), panel.get_ylabel())
     assert labels == ("a, mild", "MB sent in a run, up and down", "local accuracy (%)")
+    assert panel.get_legend_handles_labels()[1] == ["isolated"]
+    assert [text.get_text() for text in figures["overview-fairness"].axes[0].texts] == ["FedAvg", "isolated"]
 
 
 def test_scores_that_differ_by_rounding_share_a_rank() -> None:

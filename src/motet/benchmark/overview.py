@@ -8,7 +8,7 @@ changes would have a p-value of zero. Which methods are the best is taken from t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,11 @@ def _is_complete(setting: MeasuredSetting) -> bool:
     return len({len(numbers.scores) for numbers in setting.methods.values()}) == 1
 
 
+def _complete_bounds(setting: MeasuredSetting) -> MeasuredSetting:
+    bounds = {name: numbers for name, numbers in setting.bounds.items() if len(numbers.scores) >= setting.seeds}
+    return replace(setting, bounds=bounds)
+
+
 def render_overview(tables: Sequence[RankTable]) -> str:
     """Render mean ranks with intervals, and what a test says about them, in Markdown."""
     methods = list(dict.fromkeys(m for table in tables for m in table.ranks))
@@ -97,8 +102,11 @@ def _describe_rank(table: RankTable, method: str) -> str:
 
 
 def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSetting], folder: Path) -> list[str]:
-    """Draw the figures of the overview, from settings in which all methods have the same seeds. Return their names."""
-    settings = [setting for setting in settings if _is_complete(setting)]
+    """Draw the figures of the overview, without settings in which methods lack seeds, and without bounds that lack some.
+
+    Return their names.
+    """
+    settings = [_complete_bounds(setting) for setting in settings if _is_complete(setting)]
     _draw_ranks(tables, folder / f"{OVERVIEW}-ranks.png")
     names = ["ranks"]
     for name in ("cost", "fairness"):

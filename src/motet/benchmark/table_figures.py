@@ -14,6 +14,7 @@ from motet.report.figure_files import new_figure, save_figure
 
 _MAX_PANELS_PER_LINE = 5
 _TITLE_WIDTH = 22  # characters that fit above a panel
+_PARTIAL = {"markerfacecolor": "white", "label": "not all seeds"}
 _BOUND_LINE_STYLES = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 
@@ -57,9 +58,12 @@ def _group_rounds_by_method(table: ResultTable) -> ResultTable:
 
 def _draw_panel(axes: Any, table: ResultTable, column: str, label: str) -> None:
     for bound, line_style in zip(table.bounds, cycle(_BOUND_LINE_STYLES), strict=False):
-        mean = table.entries[bound][column].mean
-        if mean is not None:
-            axes.axvline(mean, linestyle=line_style, color="0.35", linewidth=1.2, label=bound)
+        entry = table.entries[bound][column]
+        if entry.mean is not None:
+            axes.axvline(entry.mean, linestyle=line_style, color="0.35", linewidth=1.2, label=bound)
+        if entry.is_partial:  # a hollow dot at the end of the line, as rows have
+            style = {"marker": "o", "markersize": 5, "color": "0.35", "clip_on": False, **_PARTIAL}
+            axes.plot([entry.mean], [1], linestyle="none", transform=axes.get_xaxis_transform(), **style)
     for y, row in enumerate(table.rows):
         _draw_entry(axes, table.entries[row][column], y, label)
     axes.set_yticks(range(len(table.rows)), table.rows, fontsize=8)
@@ -80,5 +84,5 @@ def _draw_entry(axes: Any, entry: TableEntry, y: int, label: str) -> None:
     if entry.mean is not None:
         style = {"color": "C1" if entry.is_best else "C0", "label": "best" if entry.is_best else label}
         if entry.is_partial:
-            style |= {"markerfacecolor": "white", "label": "not all seeds"}
+            style |= _PARTIAL
         axes.errorbar([entry.mean], [y], xerr=[entry.std or 0.0], fmt="o", markersize=5, capsize=2.5, **style)
