@@ -130,6 +130,22 @@ def test_cells_without_numbers_or_with_other_seeds_are_skipped(tmp_path: Path) -
     assert (result.compared, result.verdict) == (0, "not shown")
 
 
+def test_a_claim_without_a_column_is_tested_for_each_kind_of_settings(tmp_path: Path) -> None:
+    """a is better with label skew and worse with feature skew, so their mean would show nothing."""
+    numbers = {"a": {"x": 82.0, "y": 78.0, "z": 60.0, "n": 71.0}, "b": {"x": 70.0, "y": 70.0, "z": 80.0, "n": 70.0}}
+    rows = {row: {c: entry(mean) for c, mean in cells.items()} for row, cells in numbers.items()}
+    kinds = {"label skew": ["x", "y"], "feature skew": ["z"], "quantity skew": ["absent"]}
+    options = {"kinds": kinds, "corpora": dict.fromkeys("xyzn", "corpus")}
+    results = check_all(["a > b", "b/z > a"], rows, tmp_path, **options)
+    assert [(r.claim, r.verdict, r.compared) for r in results] == [
+        ("a > b (label skew)", "shown", 2),
+        ("a > b (feature skew)", "contradicted", 1),
+        ("a > b (other columns)", "shown", 1),
+        ("b/z > a", "shown", 1),
+    ]
+    assert results[0].lead is not None and results[0].lead.difference == pytest.approx(10.0)
+
+
 def test_columns_in_which_seeds_are_missing_are_left_out(tmp_path: Path) -> None:
     unfinished = replace(entry(60.0, seeds=3), expected=5)
     rows = {"a": {"x": entry(80.0), "y": unfinished}, "b": {"x": entry(70.0, sign=-1), "y": unfinished}}

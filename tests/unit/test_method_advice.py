@@ -152,7 +152,8 @@ def test_an_overview_has_ranks_with_intervals_figures_and_a_place_in_a_document(
     assert "best or not significantly worse in all of them: FedOpt" in text
     assert "(methods: α=1)" in text, "one seed of FedAvg is missing at α=9"
     assert (tmp_path / "figures" / "two-overview-ranks.png").exists()
-    assert "### Overview" in (measured.folder / "results.md").read_text()
+    results = (measured.folder / "results.md").read_text()
+    assert "### Overview" in results and "✓ shown: FedOpt > FedAvg (label skew): " in results
 
 
 def test_ranks_of_few_seeds_have_no_interval_and_no_verdict() -> None:

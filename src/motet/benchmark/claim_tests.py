@@ -2,7 +2,8 @@
 
 A claim about several columns is about their mean. A corpus counts once, however many of its partitions and metrics the
 table shows. With `*` for the rows, a claim is about every row: it is shown if all rows show it, and contradicted if one
-row contradicts it.
+row contradicts it. If the suite names kinds of settings, a claim that names no column is one claim for each kind: a method
+that helps with label skew can harm with feature skew.
 
 The more claims a table has, the more of them come out by chance. So the p-value of a verdict is corrected with Holm's
 method for all tests of the table. It is the p-value of the lead's distance from where the verdict would change.
@@ -11,7 +12,7 @@ method for all tests of the table. It is the p-value of the lead's distance from
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -103,7 +104,10 @@ class RowTest:
 
 @dataclass(frozen=True)
 class ClaimTable:
-    """A table as claims see it: its entries, the metric and the corpus of each column, and the parts of averages."""
+    """A table as claims see it: its entries, the metric and the corpus of each column, and the parts of averages.
+
+    `kinds` has the columns of each kind of settings.
+    """
 
     rows: Sequence[str]
     entries: Mapping[str, Mapping[str, TableEntry]]
@@ -111,6 +115,7 @@ class ClaimTable:
     corpora: Mapping[str, str]
     averages: Mapping[str, Sequence[str]]
     store: RunStore
+    kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -119,7 +124,7 @@ class ClaimTable:
 
     def check(self, claims: Sequence[str]) -> list[ClaimResult]:
         """Check every claim. Cells that were not run, or lack seeds, are skipped."""
-        parsed = [Claim.parse(claim) for claim in claims]
+        parsed = [part for claim in claims for part in self._split_by_kind(Claim.parse(claim))]
         tests = [list(self._test_claim(claim)) for claim in parsed]
         conclusive = [test for row_tests in tests for test in row_tests if test.is_conclusive]
         corrected = holm([test.lead.test(test.claim) for test in conclusive if test.lead is not None])
@@ -129,6 +134,14 @@ class ClaimTable:
             replace(_join_results(claim, of_claim), left_out=self._left_out(claim))
             for claim, of_claim in zip(parsed, results, strict=True)
         ]
+
+    def _split_by_kind(self, claim: Claim) -> list[Claim]:
+        if claim.names_column or not self.kinds:
+            return [claim]
+        by_kind = {kind: [c for c in self.columns if c in columns] for kind, columns in self.kinds.items()}
+        in_kinds = {c for columns in by_kind.values() for c in columns}
+        by_kind["other columns"] = [c for c in self.columns if c not in in_kinds]
+        return [claim.limit_to(kind, columns) for kind, columns in by_kind.items() if columns]
 
     def _left_out(self, claim: Claim) -> tuple[str, ...]:
         """Return the columns that the claim is about and in which one of its cells lacks seeds."""

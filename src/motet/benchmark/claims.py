@@ -1,8 +1,8 @@
 """Claims of a paper about a table: `fedopt > fedavg`, `fedsplit ≈ fedsplit16 within 1`.
 
 Each side of a claim is a row, or row/column. `*` stands for every row or every column in turn, the same one on both
-sides. A side without a column uses the column of the other side; if neither names one, the claim is about all columns.
-`claim_tests` checks claims against our numbers.
+sides. A side without a column uses the column of the other side. If neither names one, the claim is about all columns, or
+is one claim for each kind of settings, if the suite names kinds. `claim_tests` checks claims against our numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from motet.core.errors import ConfigError
@@ -51,6 +51,7 @@ class Claim:
     sign: str
     right: ClaimSide
     margin: float
+    only: tuple[str, ...] | None = None  # columns, for a claim about one kind of settings
 
     @staticmethod
     def parse(text: str) -> Claim:
@@ -68,6 +69,14 @@ class Claim:
             margin=float(match["within"] or (1.0 if match["sign"] == "≈" else 0.0)),
         )
 
+    @property
+    def names_column(self) -> bool:
+        return self.left.column is not None or self.right.column is not None
+
+    def limit_to(self, kind: str, columns: Sequence[str]) -> Claim:
+        """Return the claim about the columns of one kind of settings."""
+        return replace(self, text=f"{self.text} ({kind})", only=tuple(columns))
+
     def judge(self, lead: float) -> Judgment:
         """Judge the claim as if the lead had no error. The lead says by how much the left side is better than the right."""
         lowest, highest = 0.0 if self.sign == ">" else -self.margin, self.margin if self.sign == "≈" else math.inf
@@ -81,6 +90,7 @@ class Claim:
         """Yield the pairs of cells that the claim compares."""
         left_column = self.left.column or self.right.column or "*"
         right_column = self.right.column or self.left.column or "*"
+        columns = columns if self.only is None else self.only
         for row in rows if "*" in (self.left.row, self.right.row) else ("",):
             for column in columns if "*" in (left_column, right_column) else ("",):
                 pair = (

@@ -104,7 +104,7 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         lower_is_better=lower_is_better,
         entries=entries,
         metric_details=_describe_metrics(cells, metrics.values(), store),
-        claims=tuple(_claim_table(spec, cells, methods, metrics, entries, store).check(spec.claims)),
+        claims=tuple(_claim_table(suite, cells, methods, metrics, entries, store).check(spec.claims)),
         software=software,
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
         axis_labels=_axis_labels(spec, headings),
@@ -134,13 +134,14 @@ def _mark_outdated(entries: Entries, cells: Sequence[Cell], store: RunStore) -> 
 
 
 def _claim_table(
-    spec: TableSpec,
+    suite: Suite,
     cells: Sequence[Cell],
     methods: Sequence[str],
     metrics: Mapping[str, TableMetric],
     entries: Entries,
     store: RunStore,
 ) -> ClaimTable:
+    spec = suite.table(cells[0].table)
     corpora: dict[str, str] = {}
     for cell in cells:
         names = dict.fromkeys(group.data.name or "own data" for group in cell.run.config.client_groups)
@@ -151,7 +152,11 @@ def _claim_table(
         for average, parts in spec.average.items()
         if methods and average in entries[methods[0]]
     }
-    return ClaimTable(methods, entries, metrics, corpora, averages, store)
+    kinds = {
+        kind: [heading for column in columns if column in spec.columns for heading in spec.metrics(column)]
+        for kind, columns in suite.overview.items()
+    }
+    return ClaimTable(methods, entries, metrics, corpora, averages, store, kinds)
 
 
 def _average_headings(spec: TableSpec, row: Mapping[str, TableEntry], part: str) -> list[str]:

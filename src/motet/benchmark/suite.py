@@ -147,7 +147,7 @@ class Suite:
     bounds: Mapping[str, RecipeSettings | None] = field(default_factory=dict)
     quick: QuickSettings = QuickSettings()
     tune: TuneSpec = TuneSpec()
-    overview: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kinds of settings -> columns to rank over
+    overview: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # kinds of settings -> columns
 
     def table(self, name: str) -> TableSpec:
         if name not in self._parsed_tables:
