@@ -1,7 +1,7 @@
-"""Compression of message headers. The description of a layout is most of a header and recurs, so it is compressed once.
+"""Compression of message headers. Most of a header is the layout, which is the same in all messages: it is compressed once.
 
-A zlib stream consists of blocks. Those of a layout refer to nothing before them, so they are kept and put between the
-blocks of what differs between messages. Any zlib can read the result.
+A zlib stream consists of blocks. The blocks of a layout do not refer to earlier ones, so they are cached, and inserted
+between the blocks of the parts that differ between messages. Any zlib can read the result.
 """
 
 from __future__ import annotations

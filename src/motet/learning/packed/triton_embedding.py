@@ -1,19 +1,18 @@
 """The gradients of embedding tables as one Triton kernel, which writes them where the optimizer reads them.
 
-torch sorts all tokens of all clients as 64-bit numbers, and writes a table of zeros, then the sums, then a copy in the
-clients' vectors. Here each client's tokens are sorted separately, and every number of a table is written once. Sums have a
-fixed order: two trainings with one seed are equal.
+torch sorts the tokens of all clients together as 64-bit numbers. It fills a table with zeros, adds the sums, and copies
+the table to the clients' vectors. Here each client's tokens are sorted separately, and every number of a table is written
+once. Sums have a fixed order: two trainings with one seed are equal.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from motet.learning.packed.grad_targets import GradTarget
 from motet.learning.packed.triton_kernels import on_device_of, store_or_add
 
 _TILE_READS = 8  # gradients of one word that a program loads at once
@@ -38,10 +37,10 @@ def _sum_reads(  # type: ignore[no-untyped-def]
     store_or_add(out + client * out_client + word.to(tl.int64) * width + column, total, column < width, add)
 
 
-def sum_reads(grad: Tensor, ids: Tensor, words: int, target: Any = None) -> Tensor | None:
-    """Add gradients [clients, ..., width] with the same id [clients, reads] up, for tables [clients, words, width].
+def sum_reads(grad: Tensor, ids: Tensor, words: int, target: GradTarget | None = None) -> Tensor | None:
+    """Sum the gradients [clients, ..., width] of each id [clients, reads], for tables [clients, words, width].
 
-    An id that is no word is ignored. Sums are written to the target; without one they are returned.
+    Ids of `words` and above are ignored. The sums are written to the target, or returned if there is none.
     """
     (clients, reads), width = ids.shape, grad.shape[-1]
     sorted_ids, order = ids.int().sort(dim=1, stable=True)

@@ -20,10 +20,8 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit], fused: bool = Fal
     optimizer = _find_or_create(model, jobs[0].solver.optimizer, jobs[0].solver.momentum, fused)
     model.grads[:, model.num_trained :].zero_()
     states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
-    steps, keeps_state = (
-        [state.steps if state else 0 for state in states],
-        any(job.keep_optimizer_state for job in jobs),
-    )
+    steps = [state.steps if state else 0 for state in states]
+    keeps_state = any(job.keep_optimizer_state for job in jobs)
     optimizer.steps.copy_(torch.tensor(steps))
     if isinstance(optimizer, FusedOptimizer):
         new_steps = (math.inf if keeps_state else job.solver.num_steps(len(job.examples)) for job in jobs)
