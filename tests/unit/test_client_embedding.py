@@ -34,7 +34,9 @@ def test_a_kernel_adds_the_gradients_where_the_optimizer_reads_them(
     monkeypatch.setattr(client_embedding, "kernels_for", lambda *_: kernels)
     monkeypatch.setattr(kernels, "_TILE_COLUMNS", 16)
     words, width, clients = 70, 20, shape[0]
-    ids, grad = torch.randint(0, words, shape), torch.randn(*shape, width)
+    random = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, words, shape, generator=random)
+    grad = torch.randn(*shape, width, generator=random)
     ids[:, ..., :12] = 7  # a frequent word
     is_padding = ids == 5
     tables = torch.zeros(clients, words, width, dtype=torch.float64, requires_grad=True)
@@ -44,7 +46,9 @@ def test_a_kernel_adds_the_gradients_where_the_optimizer_reads_them(
     target = GradTarget(vectors[:, 3:].view(clients, words, width))
     for _ in range(2):
         assert sum_grads(grad, ids, words, is_padding, target) is None
-    torch.testing.assert_close(target.view.double(), 2 * expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        target.view.double(), 2 * expected, rtol=1e-6, atol=1e-5
+    )  # float32 sums of up to 80 numbers
     assert vectors[:, :3].isnan().all()
     torch.testing.assert_close(sum_grads(grad, ids, words, is_padding), expected.float())
 
