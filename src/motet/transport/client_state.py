@@ -8,7 +8,7 @@ from typing import Any
 
 from motet.core.script import ClientId
 from motet.transport.spill_store import SpillStore
-from motet.wire import measure_size
+from motet.wire import measure_payload
 
 StateKey = tuple[str, ClientId]  # program name, client
 
@@ -49,14 +49,14 @@ class ClientStates:
         if key not in self.stored:
             return None
         value = self._require_store().get(self.stored[key])
-        self._keep(key, value, measure_size(value).payload)
+        self._keep(key, value, measure_payload(value))
         return value
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         key = (program, client)
         self.changed[key] = value
         self.changed_stored.pop(key, None)
-        size = measure_size(value).payload
+        size = measure_payload(value)
         self.changed_bytes += size - self.changed_sizes.get(key, 0)
         self.changed_sizes[key] = size
         if self.store is not None and self.changed_bytes > self.device_budget:

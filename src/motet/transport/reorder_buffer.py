@@ -6,7 +6,7 @@ import tempfile
 from typing import IO, Any
 
 from motet.transport.requests import Reply
-from motet.wire import deserialize, encode_header
+from motet.wire import deserialize, list_buffers
 from motet.wire.value_files import map_file, write_value
 
 Position = Any  # any sortable key
@@ -51,5 +51,4 @@ class ReorderBuffer:
 
 
 def _is_in_host_memory(reply: Reply) -> bool:
-    _, buffers = encode_header(reply)
-    return all(isinstance(buffer, bytes) or buffer.device.type == "cpu" for buffer in buffers)
+    return all(isinstance(buffer, bytes) or buffer.device.type == "cpu" for buffer in list_buffers(reply))

@@ -11,7 +11,7 @@ from torch import Tensor
 from motet.core.errors import MotetError, RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.wire import encode_header
+from motet.wire import list_buffers
 
 # What decoding, checking or adding an invalid reply raises.
 INVALID_REPLY = (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError)
@@ -53,8 +53,7 @@ class TermChecker:
 
 def check_finite(value: Any) -> None:
     """Raise an error if any tensor in `value`, at any depth, contains NaN or infinity."""
-    _, buffers = encode_header(value)
-    if any(not (isinstance(buffer, bytes) or is_finite(buffer)) for buffer in buffers):
+    if any(not (isinstance(buffer, bytes) or is_finite(buffer)) for buffer in list_buffers(value)):
         raise RunError(NOT_FINITE)
 
 

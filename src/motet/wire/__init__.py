@@ -9,6 +9,8 @@ from motet.wire.format import (
     deserialize,
     encode_header,
     iter_serialized,
+    list_buffers,
+    measure_payload,
     measure_size,
     serialize,
 )
@@ -19,6 +21,8 @@ __all__ = [
     "deserialize",
     "encode_header",
     "iter_serialized",
+    "list_buffers",
+    "measure_payload",
     "measure_size",
     "serialize",
 ]

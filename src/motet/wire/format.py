@@ -22,7 +22,6 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
-from motet.wire.header_compression import CompressedText, compress
 from motet.wire.read_limits import TRUSTED_LIMITS, ReadLimits, check_key, count_numbers
 from motet.wire.type_check import field_types, matches_type
 
@@ -30,7 +29,6 @@ MAGIC, WIRE_VERSION = b"MTET", 2  # increase the version when the format or the 
 FLAG_COMPRESSED = 1
 _PREFIX = struct.Struct("<4sHHI")
 _COMPRESS_ABOVE = 256  # bytes of the header
-_LAYOUT = "\0"  # stands for a layout; JSON escapes it in strings
 _MAX_DEPTH = 32
 _SCALARS = (str, int, float, type(None))
 _to_json = json.JSONEncoder(allow_nan=False).encode
@@ -79,8 +77,22 @@ def iter_serialized(value: object) -> Iterator[bytes | memoryview]:
 def measure_size(value: object) -> MessageSize:
     """Return the size of a message without creating it."""
     header, buffers = encode_header(value)
-    payload = sum(len(b) if isinstance(b, bytes) else b.numel() * b.element_size() for b in buffers)
+    payload = sum(map(_buffer_size, buffers))
     return MessageSize(payload, payload + len(header))
+
+
+def measure_payload(value: object) -> int:
+    """Return the bytes of the tensors in a value."""
+    return sum(map(_buffer_size, list_buffers(value)))
+
+
+def list_buffers(value: object) -> list[Buffer]:
+    """Return the tensors and bytes in a value, at any depth."""
+    return encode_parts(value)[1]
+
+
+def _buffer_size(buffer: Buffer) -> int:
+    return len(buffer) if isinstance(buffer, bytes) else buffer.numel() * buffer.element_size()
 
 
 def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[bytes, list[Buffer]]:
@@ -88,31 +100,24 @@ def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[by
 
     `find_key` may return a key for an object that the receiver already has; then only the key is sent.
     """
-    out = _Encoding([], [], find_key)
-    between = _encode(value, out).split(_LAYOUT)
-    if sum(map(len, between)) + sum(len(layout.text) for layout in out.layouts) > _COMPRESS_ABOVE:
-        header, flags = compress(between, out.layouts), FLAG_COMPRESSED
-    else:
-        header, flags = _insert_layouts(between, out.layouts).encode(), 0
-    return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, out.buffers
+    text, buffers = encode_parts(value, find_key)
+    header, flags = text.encode(), 0
+    if len(header) > _COMPRESS_ABOVE:
+        header, flags = zlib.compress(header, 1), FLAG_COMPRESSED
+    return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, buffers
 
 
-def encode_parts(value: object) -> tuple[str, list[Buffer]]:
+def encode_parts(value: object, find_key: FindKey = lambda _: None) -> tuple[str, list[Buffer]]:
     """Return the JSON text of a value, and the tensors and bytes that it refers to."""
-    out = _Encoding([], [], lambda _: None)
-    return _insert_layouts(_encode(value, out).split(_LAYOUT), out.layouts), out.buffers
+    out = _Encoding([], find_key)
+    return _encode(value, out), out.buffers
 
 
 class _Encoding(NamedTuple):
-    """What the text of a value refers to. A layout is left out of it, with a mark in its place."""
+    """What the text of a value refers to."""
 
     buffers: list[Buffer]
-    layouts: list[CompressedText]
     find_key: FindKey
-
-
-def _insert_layouts(between: list[str], layouts: list[CompressedText]) -> str:
-    return between[0] + "".join(layout.text + part for layout, part in zip(layouts, between[1:], strict=True))
 
 
 def buffer_bytes(buffer: Buffer) -> memoryview:
@@ -123,7 +128,7 @@ def buffer_bytes(buffer: Buffer) -> memoryview:
 
 
 def _encode(value: Any, out: _Encoding) -> str:
-    """Return the JSON text of a value, with marks for layouts, and append what it refers to."""
+    """Return the JSON text of a value, and append what it refers to."""
     if type(value) in _JSON_TEXTS:
         return _JSON_TEXTS[type(value)](value)
     match value:
@@ -145,9 +150,9 @@ def _encode(value: Any, out: _Encoding) -> str:
     if not isinstance(value, Layout):
         return _encode_message(value, out)
     if "_wire_text" not in vars(value):  # hundreds of names, the same in every message of a run
-        vars(value)["_wire_text"] = CompressedText.of(_encode_message(value, out))
-    out.layouts.append(vars(value)["_wire_text"])
-    return _LAYOUT
+        vars(value)["_wire_text"] = _encode_message(value, out)
+    text: str = vars(value)["_wire_text"]
+    return text
 
 
 def _encode_message(value: Any, out: _Encoding) -> str:

@@ -18,7 +18,7 @@ from motet.core.params import Layout
 from motet.core.program import Round
 from motet.experiment.build.run_plan import RunPlan
 from motet.optim import Adam, Yogi
-from motet.wire import measure_size
+from motet.wire import measure_payload
 
 
 class RoundBytes(NamedTuple):
@@ -54,7 +54,7 @@ def estimate_traffic(plan: RunPlan, index: int = 0) -> TrafficEstimate:
 
 
 def _payload_bytes(codecs: CodecChain, message: Any) -> int:
-    return measure_size(codecs.encode(message)).payload
+    return measure_payload(codecs.encode(message))
 
 
 def round_bytes(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundBytes:
