@@ -53,7 +53,13 @@ def open_suite(folder: Path, text: str = SUITE, seeds: int = 2) -> Benchmark:
 def make_summary(**changes: Any) -> dict[str, Any]:
     """Return a summary with all entries that a run must have."""
     names = dict.fromkeys(("recipe", "algorithm", "task", "model", "dataset"), "toy")
-    scores = {"headline": "accuracy", "headline_split": "global", "final": {}, "best": {}, "clients_final": {}}
+    scores = {
+        "primary_metric": "accuracy",
+        "primary_metric_split": "global",
+        "final": {},
+        "best": {},
+        "clients_final": {},
+    }
     costs = {"bytes": {"payload_up": 1_000_000, "payload_down": 1_000_000}, "network_seconds": None, "seconds": 3.0}
     facts = {"clients": 3, "seed": 42, "rounds": 2, "groups": [], "machine": {"cores": "2 cores"}}
     return {**names, **scores, **costs, **facts, **changes}
@@ -75,7 +81,7 @@ def write_run(store: RunStore, name: str, score: float, examples: np.ndarray, me
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_example_scores(folder, {"": examples})
-    summary = make_summary(headline=metric, final={metric: score}, items="test set")
+    summary = make_summary(primary_metric=metric, final={metric: score}, items="test set")
     write_json(folder / "summary.json", summary)
 
 

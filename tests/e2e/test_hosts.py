@@ -113,7 +113,7 @@ def test_a_run_survives_a_link_that_goes_down_in_a_round(
     key, certificate = str(certificates / "server.key"), str(certificates / "server.pem")
     try:
         tls = ["--key", key, "--cert", certificate]
-        serve = ["serve", "toy-classification", *SETTINGS, "transport.anyone=true"]
+        serve = ["serve", "toy-classification", *SETTINGS, "transport.allow_anyone=true"]
         start_motet("server", *serve, "--bind", address, *tls, "--out", str(run))
         for host, clients in (("north", (0, 1)), ("south", (2, 3))):
             names = [arg for k in clients for arg in ("--name", f"client-{k}")]

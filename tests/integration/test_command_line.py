@@ -287,7 +287,7 @@ def test_personal_models_are_exported_per_client(motet: Call, tmp_path: Path) ->
     status, output, _ = motet("run", *TOY, "algorithm.type=isolated", "--out", "o")
     assert status == 0
     assert output.index("clients: mean") < output.index("accuracy, global test"), "led by what clients deploy"
-    assert json.loads((tmp_path / "o" / "summary.json").read_text())["headline_split"] == "local"
+    assert json.loads((tmp_path / "o" / "summary.json").read_text())["primary_metric_split"] == "local"
     assert "accuracy on clients' own test examples: +0.0000" in motet("compare", "o", "o")[1]
     status, _, err = motet("export", "o", "--to", "x")
     assert (status, "such as --client client-0" in err) == (2, True)

@@ -256,6 +256,6 @@ def test_the_built_in_broker_accepts_nobody_without_a_password() -> None:
 )
 def test_a_broker_on_another_machine_needs_tls(options: dict[str, str], message: str, tmp_path: Path) -> None:
     settings = {"data": {"name": "toy-classification", "limit": 60}, "model": {"name": "tiny"}, "transport": "mqtt"}
-    network = NetworkOptions(**options, anyone=True)  # type: ignore[arg-type]
+    network = NetworkOptions(**options, allow_anyone=True)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message):
         open_listener(RunConfig.from_settings("r", settings), tmp_path, network)

@@ -44,7 +44,7 @@ class EchoTransport:
 
 
 def asynchronous(work: tuple[float, ...], concurrency: int) -> AsyncTransport:
-    network = Network(down=(1e9,), up=(1e9,), latency=(0.0,), work=work)
+    network = Network(down=(1e9,), up=(1e9,), latency=(0.0,), compute_seconds=work)
     clients = tuple("abcdefgh")
     return AsyncTransport(EmulatedTransport(EchoTransport(), network, clients), concurrency)
 
@@ -94,7 +94,7 @@ def test_staleness_and_time_follow_a_simulation_of_the_clients(federation: Feder
     work = (1.0, 2.0, 5.0, 9.0)
     run = start_run(
         federation, fedbuff(SOLVER, buffer=2), 4, cohort=CohortConfig(2), wait_policy=POLICY,
-        network=Network(down=(1e9,), up=(1e9,), latency=(0.0,), work=work),
+        network=Network(down=(1e9,), up=(1e9,), latency=(0.0,), compute_seconds=work),
     )  # fmt: skip
     names = list(federation.clients)
     queue: list[str] = []
@@ -131,8 +131,8 @@ def test_with_equal_clients_and_a_buffer_of_all_it_is_fedavg_with_uniform_weight
 def test_over_selection_continues_with_the_fastest_clients(federation: Federation) -> None:
     work = (9.0, 5.0, 2.0, 1.0)
     run = start_run(
-        federation, fedavg(SOLVER), 2, wait_policy=WaitPolicy(quorum=0.5, eager=True),
-        network=Network(down=(1e9,), up=(1e9,), latency=(0.0,), work=work),
+        federation, fedavg(SOLVER), 2, wait_policy=WaitPolicy(quorum=0.5, stop_at_quorum=True),
+        network=Network(down=(1e9,), up=(1e9,), latency=(0.0,), compute_seconds=work),
     )  # fmt: skip
     for seconds in (2.0, 4.0):
         run.run_rounds(until=run.rounds + 1)
@@ -155,13 +155,13 @@ def test_idle_clients_are_sampled_uniformly_without_those_that_are_busy() -> Non
 
 
 def test_a_spread_makes_devices_and_links_log_normal() -> None:
-    network = Network(work=(1.0,), example_seconds=0.5, device_spread=0.7, link_spread=0.7)
+    network = Network(compute_seconds=(1.0,), example_seconds=0.5, device_spread=0.7, link_spread=0.7)
     clients = tuple(str(i) for i in range(400))
     emulated = EmulatedTransport(EchoTransport(), network, clients, lambda client: 4)
     for number, client in enumerate(clients, 1):
         emulated.send(Request(number, client, 0, "fedbuff.train", None))
     profiles = list(emulated.profiles.values())
-    for values in ([p.work / 3.0 for p in profiles], [100.0 / p.down.rates[0] for p in profiles]):
+    for values in ([p.compute_seconds / 3.0 for p in profiles], [100.0 / p.down.rates[0] for p in profiles]):
         logs = torch.tensor(values).log()
         assert abs(float(logs.mean())) < 0.1
         assert abs(float(logs.std()) - 0.7) < 0.07

@@ -84,7 +84,7 @@ def test_times_are_those_of_the_virtual_clock(tmp_path: Path) -> None:
         log.add(round, "server", "global", {"accuracy": accuracy}, Traffic(network_seconds=10.0 * round))
 
     def read(shows: str) -> float | None:
-        return TableMetric(shows).read({"headline": "accuracy"}, tmp_path)
+        return TableMetric(shows).read({"primary_metric": "accuracy"}, tmp_path)
 
     assert (read("virtual seconds to 0.7"), read("virtual seconds to 0.9")) == (20.0, None)
     assert read("accuracy after 25 virtual seconds") == pytest.approx(80.0)
@@ -102,7 +102,7 @@ def test_costs_can_be_those_of_reaching_a_score_on_the_clients_own_test_sets(tmp
         log.add(round, "clients", "test", {"accuracy": accuracy, "f1": accuracy - 0.2, "loss": 1 - accuracy}, traffic)
 
     def read(shows: str) -> float | None:
-        return TableMetric(shows).read({"headline": "accuracy"}, tmp_path)
+        return TableMetric(shows).read({"primary_metric": "accuracy"}, tmp_path)
 
     assert (read("rounds to 0.6"), read("rounds to local 0.6"), read("rounds to local 0.9")) == (1.0, 2.0, None)
     assert (read("MB to local 0.6"), read("MB to local f1 0.3"), read("MB to local loss 0.5")) == (6.0, 3.0, 3.0)
@@ -231,7 +231,7 @@ def test_a_table_says_how_its_metrics_were_computed(finished: Benchmark) -> None
     for cell in finished.cells:
         if summary := finished.store.summary(cell.run.name):
             path = finished.store.run_folder(cell.run.name) / "summary.json"
-            write_json(path, {**summary, "groups": [{"headline": "accuracy", "metric_details": details}]})
+            write_json(path, {**summary, "groups": [{"primary_metric": "accuracy", "metric_details": details}]})
     table = finished.tables()[0]
     assert table.to_dict()["metric_details"] == "accuracy: one tokenizer"
     assert "\n\nMetrics: accuracy: one tokenizer.\n" in render_markdown(table)
@@ -469,7 +469,7 @@ def test_a_metric_is_read_from_the_last_the_best_or_a_given_round(shows: str, va
     scores = [("loss", 0.9), ("loss", 0.2), ("loss", 0.5), ("accuracy", 0.9), ("accuracy", 0.4)]
     for round, (name, score) in enumerate(scores, 1):
         log.add(round, "server", "global", {name: score}, Traffic())
-    assert TableMetric(shows).read({"headline": "accuracy"}, tmp_path) == pytest.approx(value)
+    assert TableMetric(shows).read({"primary_metric": "accuracy"}, tmp_path) == pytest.approx(value)
 
 
 def test_rows_with_the_mean_over_clients_are_not_clients(tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ def test_rows_with_the_mean_over_clients_are_not_clients(tmp_path: Path) -> None
     log.add(1, "clients", "test", {"accuracy": 0.1}, Traffic())
     for who, value in (("clients", 0.6), ("a", 0.4), ("b", 0.8)):
         log.add(2, who, "test", {"accuracy": value}, Traffic())
-    summary = {"headline": "accuracy"}
+    summary = {"primary_metric": "accuracy"}
     assert TableMetric("local accuracy").read(summary, tmp_path) == pytest.approx(60.0)
     assert TableMetric("worst accuracy").read(summary, tmp_path) == pytest.approx(40.0)
 

@@ -57,7 +57,7 @@ class MegabyteTransport:
 
 
 def test_an_exchange_takes_as_long_as_its_slowest_client() -> None:
-    network = Network(down=(8.0, 80.0), up=(4.0,), latency=(0.5, 0.0), work=(10.0,))
+    network = Network(down=(8.0, 80.0), up=(4.0,), latency=(0.5, 0.0), compute_seconds=(10.0,))
     emulated = EmulatedTransport(MegabyteTransport(), network, ("a", "b", "c"))
     requests = [Request(i, client, 0, "p.m", torch.zeros(500_000)) for i, client in enumerate("abc")]
     for request in requests:
@@ -82,7 +82,7 @@ def test_the_clock_does_not_change_the_result_of_a_run(federation: Federation) -
 
 
 def test_a_run_ends_with_the_round_that_passes_the_limit_of_the_clock(federation: Federation) -> None:
-    running = start_run(federation, fedavg(SOLVER), 9, network=Network(work=(2.0,), max_seconds=5.0))
+    running = start_run(federation, fedavg(SOLVER), 9, network=Network(compute_seconds=(2.0,), max_seconds=5.0))
     running.run_rounds()
     assert (running.rounds, running.is_finished) == (3, True)
     assert "network.max_seconds is 5" in running.engine.stop_reason

@@ -228,8 +228,8 @@ def test_a_multi_task_run_has_a_summary_of_each_group_and_a_model_for_each_clien
 ) -> None:
     finished = run_recipe(multi_task_config, tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert [g["headline"] for g in summary["groups"]] == ["accuracy", "f1"]
-    assert summary["headline"] == "score"
+    assert [g["primary_metric"] for g in summary["groups"]] == ["accuracy", "f1"]
+    assert summary["primary_metric"] == "score"
     assert summary["final"]["score"] == pytest.approx(sum(g["final"]["score"] for g in summary["groups"]) / 2)
     assert summary["groups"][1]["clients_final"]["mean"] == summary["groups"][1]["clients_final"]["worst_decile"]
     assert not (finished.folder / "model").exists()

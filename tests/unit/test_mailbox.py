@@ -202,7 +202,7 @@ def make_sum(vectors: dict[str, Weighted], address: str = "p.m") -> Exchange:
 def test_an_eager_mailbox_continues_with_the_first_replies() -> None:
     vectors = make_vectors(5)
     transport = LateTransport(vectors, [["c3", "c1", "c4", "c0", "c2"]])
-    mailbox = Mailbox(transport, WaitPolicy(quorum=0.6, eager=True))
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.6, stop_at_quorum=True))
     assert mailbox.run_exchange(make_sum(vectors)).weight == 4 + 2 + 5
     assert sorted(failure.client for failure in mailbox.failures) == ["c0", "c2"]
 
@@ -210,7 +210,7 @@ def test_an_eager_mailbox_continues_with_the_first_replies() -> None:
 def test_a_late_client_gets_no_new_request_and_its_reply_counts_less() -> None:
     vectors = make_vectors(4)
     transport = LateTransport(vectors, [["c0", "c1", "c2"], ["c3", "c0", "c1"]])
-    mailbox = Mailbox(transport, WaitPolicy(quorum=0.75, eager=True, staleness_exponent=0.5))
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.75, stop_at_quorum=True, staleness_exponent=0.5))
     assert mailbox.run_exchange(make_sum(vectors)).weight == 1 + 2 + 3
     mailbox.round = 1
     total = mailbox.run_exchange(make_sum(vectors))
@@ -223,7 +223,7 @@ def test_a_late_client_gets_no_new_request_and_its_reply_counts_less() -> None:
 def test_a_late_reply_is_ignored_without_a_staleness_exponent() -> None:
     vectors = make_vectors(2)
     transport = LateTransport(vectors, [["c0"], ["late", "c0"]])
-    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, eager=True))
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, stop_at_quorum=True))
     mailbox.run_exchange(make_sum(vectors))
     transport.late_reply = transport.make_reply("c1")
     mailbox.round = 1
@@ -234,7 +234,7 @@ def test_a_late_reply_is_ignored_without_a_staleness_exponent() -> None:
 def test_a_late_reply_reaches_its_mailbox_although_a_sibling_receives_it() -> None:
     vectors = make_vectors(2)
     transport = LateTransport(vectors, [["c0"], ["late", "c0"], []])
-    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, eager=True, staleness_exponent=1.0))
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, stop_at_quorum=True, staleness_exponent=1.0))
     sibling = mailbox.create_sibling(waits_for_all=True)
     mailbox.run_exchange(make_sum(vectors))
     transport.late_reply = transport.make_reply("c1")

@@ -82,7 +82,7 @@ def test_other_seeds_and_unfinished_runs_are_rejected(tmp_path: Path) -> None:
 def test_runs_with_other_metrics_are_rejected(tmp_path: Path) -> None:
     first, second = (write_method(tmp_path / name, 0.6, 0.01, 1) / "s42" for name in "ab")
     summary = json.loads((second / "summary.json").read_text())
-    write_json(second / "summary.json", {**summary, "headline": "f1", "final": {"f1": 0.5}})
+    write_json(second / "summary.json", {**summary, "primary_metric": "f1", "final": {"f1": 0.5}})
     with pytest.raises(ConfigError, match=r"measured by accuracy and .* by f1; expected runs with the same primary"):
         compare_runs(first, second)
 

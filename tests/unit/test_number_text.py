@@ -50,7 +50,7 @@ def render_tables(folder: Path) -> Iterator[str]:
     """Yield every kind of table and sentence that can have negative scores or differences."""
     spread = {"mean": -0.25, "std": 0.5, "worst_decile": -0.75}
     scores = {"matthews": -0.25}
-    summary = make_summary(headline="matthews", final=scores, best=scores, clients_final=spread)
+    summary = make_summary(primary_metric="matthews", final=scores, best=scores, clients_final=spread)
     yield print_table(build_results_table({"fedavg": summary}, "title"))
     yield print_table(build_comparison_table([("matthews", -0.25, -0.5)], ("a", "b")))
     yield compare_runs(write_method(folder / "a", 0.7, 0.01, 2), write_method(folder / "b", 0.6, 0.01, 2)).verdict

@@ -35,7 +35,7 @@ from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
-NETWORK = Network(work=(1.0, 2.0, 5.0, 9.0))
+NETWORK = Network(compute_seconds=(1.0, 2.0, 5.0, 9.0))
 OORT = CohortConfig(2, "oort")
 CONFIG = OortConfig()
 
@@ -148,13 +148,13 @@ def test_a_resumed_run_has_the_cohorts_and_the_weights_of_a_run_without_interrup
     assert a.oort.achieved == b.oort.achieved
     assert torch.equal(a.state.params.flat, b.state.params.flat)
     assert a.oort.explored[PICKS].sum() == 12
-    works = [NETWORK.work[int(number)] for number in a.oort.explored[CLIENT]]
+    works = [NETWORK.compute_seconds[int(number)] for number in a.oort.explored[CLIENT]]
     assert (a.oort.explored[DURATION] > works).all()
 
 
 def test_trainings_whose_replies_do_not_count_leave_no_utility(federation: Federation) -> None:
     """Else the losses of two rounds would be mixed, and a resumed run, which forgets them, would choose other clients."""
-    policy = WaitPolicy(quorum=0.5, eager=True)
+    policy = WaitPolicy(quorum=0.5, stop_at_quorum=True)
     run = start_run(federation, fedavg(SOLVER), 2, cohort=replace(OORT, size=4), network=NETWORK, wait_policy=policy)
     run.run_rounds()
     assert run.engine.utilities is not None
@@ -164,7 +164,7 @@ def test_trainings_whose_replies_do_not_count_leave_no_utility(federation: Feder
 
 def test_a_client_that_misses_the_quorum_is_known_to_be_slow(federation: Federation) -> None:
     """Over-selection: the cohort has all four clients, and the round ends with the two fastest."""
-    policy = WaitPolicy(quorum=0.5, eager=True)
+    policy = WaitPolicy(quorum=0.5, stop_at_quorum=True)
     run = start_run(federation, fedavg(SOLVER), 1, cohort=replace(OORT, size=4), network=NETWORK, wait_policy=policy)
     run.run_rounds()
     table = run.engine.progress.oort

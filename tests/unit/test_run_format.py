@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.benchmarks import make_summary
 from typer.testing import CliRunner
 
 import motet
@@ -39,6 +40,28 @@ def test_a_run_has_the_version_that_wrote_it(run: Path) -> None:
 def test_a_run_from_before_there_were_versions_can_be_resumed(run: Path) -> None:
     (run / VERSION_FILE).unlink()
     assert load_config(run).rounds == 4
+
+
+def test_a_run_with_former_names_of_keys_can_be_resumed() -> None:
+    """Its checkpoint has the digest that the version with these names computed."""
+    settings = {
+        "wait_policy": {"quorum": 0.8, "eager": True},
+        "secure": {"type": "secagg", "outside": "clip"},
+        "network": {"work": [1.0, 2.0]},
+        "cohort": {"sampler": "oort"},
+    }
+    config = RunConfig.from_settings("toy", settings)
+    assert config.wait_policy.stop_at_quorum
+    assert config.network is not None
+    assert config.network.compute_seconds == (1.0, 2.0)
+    assert config.digest == "79641c3a6c389d22"
+
+
+def test_the_summary_of_an_older_run_gets_the_current_names(run: Path) -> None:
+    summary = make_summary(groups=[{"primary_metric": "f1"}])
+    text = json.dumps(summary).replace("primary_metric_split", "headline_split").replace("primary_metric", "headline")
+    (run / "summary.json").write_text(text)
+    assert load_summary(run) == summary
 
 
 def save_without_last_fields(folder: Path, missing: int) -> None:

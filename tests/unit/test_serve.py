@@ -105,8 +105,8 @@ def test_an_address_to_listen_on_has_a_host_and_a_port(bind: str, tmp_path: Path
     ("options", "error"),
     [
         ({"type": "grpc", "bind": "0.0.0.0:8555"}, "nothing says who may join"),
-        ({"type": "grpc", "bind": "0.0.0.0:8555", "anyone": True}, "pass TLS files"),
-        ({"type": "mqtt", "broker": "broker.example:1883", "anyone": True}, "expected TLS"),
+        ({"type": "grpc", "bind": "0.0.0.0:8555", "allow_anyone": True}, "pass TLS files"),
+        ({"type": "mqtt", "broker": "broker.example:1883", "allow_anyone": True}, "expected TLS"),
     ],
 )
 def test_a_server_that_is_refused_leaves_no_folder(options: dict[str, Any], error: str, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def _describe_metrics(cells: Sequence[Cell], metrics: Iterable[TableMetric], sto
     """Return how the metrics of a table were computed, as the first finished run says."""
     summary = next((s for cell in cells if (s := store.summary(cell.run.name))), {})
     names = {metric.spec.metric for metric in metrics if metric.spec.metric}
-    return describe_metrics(summary, {summary.get("headline", "") if n == PRIMARY_METRIC else n for n in names})
+    return describe_metrics(summary, {summary.get("primary_metric", "") if n == PRIMARY_METRIC else n for n in names})
 
 
 def _row_entries(

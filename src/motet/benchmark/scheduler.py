@@ -149,7 +149,7 @@ def _describe_score(summary: Mapping[str, Any]) -> str:
     """Return the score on the development set, if there is one: who watches a search must not choose by the test set."""
     if best := summary.get("dev_best"):
         return f"{best['by']} {best['dev'][best['by']]:.3f} on dev"
-    metric = summary["headline"]
+    metric = summary["primary_metric"]
     return f"{metric} {summary['final'].get(metric, float('nan')):.3f}"
 
 

@@ -159,8 +159,8 @@ def _read_curve(names: Sequence[str], metric: TableMetric, store: RunStore) -> M
     rows_by_round: list[dict[int, Any]] = []
     who, split = ("clients", "test") if metric.is_per_client else ("server", metric.split)
     for name in names:
-        headline = str((store.summary(name) or {}).get("headline"))
-        metric_name = headline if metric.spec.metric == PRIMARY_METRIC else metric.spec.metric
+        primary_metric = str((store.summary(name) or {}).get("primary_metric"))
+        metric_name = primary_metric if metric.spec.metric == PRIMARY_METRIC else metric.spec.metric
         rows = read_metrics(store.run_folder(name)).rows
         rows_by_round.append(
             {r["round"]: r for r in rows if (r["who"], r["split"], r["name"]) == (who, split, metric_name)}

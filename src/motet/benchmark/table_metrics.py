@@ -274,7 +274,7 @@ class TableMetric:
 
 def _resolve(metric: str, summary: Mapping[str, Any]) -> str:
     """Return the name of a metric in the log of a run."""
-    return str(summary["headline"]) if metric == PRIMARY_METRIC else metric
+    return str(summary["primary_metric"]) if metric == PRIMARY_METRIC else metric
 
 
 def _cost_to_reach(rows: list[Row], metric: str, spec: MetricSpec) -> float | None:

@@ -229,7 +229,7 @@ def read_dev_score(summary: dict[str, Any] | None, folder: Path, metric: MetricS
     if metric.kind == "dev-best":
         best = summary.get("dev_best")
         return (best["by"], best["dev"][best["by"]]) if best and best["by"] in best["dev"] else None
-    name = str(summary["headline"]) if metric.metric == PRIMARY_METRIC else metric.metric
+    name = str(summary["primary_metric"]) if metric.metric == PRIMARY_METRIC else metric.metric
     who = "clients" if metric.kind in CLIENT_KINDS else "server"
     values = [r["value"] for r in read_metrics(folder).rows if (r["who"], r["split"], r["name"]) == (who, "dev", name)]
     return (name or "", float(values[-1])) if values else None

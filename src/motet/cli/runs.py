@@ -302,7 +302,7 @@ def _print_tables(finished: FinishedRun) -> None:
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     console = create_console(120)
     console.print(build_results_table(rows, title))
-    details = describe_metrics(summary, {summary["headline"], *(g["headline"] for g in summary["groups"])})
+    details = describe_metrics(summary, {summary["primary_metric"], *(g["primary_metric"] for g in summary["groups"])})
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     if details:
         console.print(f"{details}.", **plain)

@@ -110,7 +110,7 @@ class FixedPoint:
         if (is_double or self.out_of_range == "refuse") and largest > limit:
             raise PrivacyError(
                 f"a reply contains a number outside ±{limit:g}, so the masked sum could wrap; "
-                "raise secure.range, or clip such numbers with secure.outside=clip."
+                "raise secure.range, or clip such numbers with secure.out_of_range=clip."
             )
 
 

@@ -62,7 +62,7 @@ class RunWatch:
         return {**facts, "deployment": _count_clients(self.folder)} if is_served(self.folder) else facts
 
     def _read_new_rows(self, summary: Facts) -> None:
-        metric = summary.get("headline") or self._facts.get("metric")
+        metric = summary.get("primary_metric") or self._facts.get("metric")
         metric = metric or find_first_metric(MetricsTail(self.folder).read())
         self._tail.is_restart = False
         fold = MetricsFold(self._tail.read(), metric)

@@ -15,7 +15,7 @@ from motet.transport.display_text import make_printable
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     """Build a table with one row per summary (a run and its baselines)."""
-    metric = next(iter(summaries.values()))["headline"]
+    metric = next(iter(summaries.values()))["primary_metric"]
     has_dev = any(summary.get("dev_best") for summary in summaries.values())
     table = Table(title=make_printable(title), title_justify="left", header_style="bold")
     table.add_column("method")
@@ -24,7 +24,7 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     dev_column = ["best on dev"] if has_dev else []
     columns = [*initial_column, metric, "best", *dev_column]
     client_columns = ["clients: mean ± std", "worst 10 %"]
-    is_personal = next(iter(summaries.values())).get("headline_split") == "local"
+    is_personal = next(iter(summaries.values())).get("primary_metric_split") == "local"
     if is_personal:  # personal models are deployed on each client's texts, so that number comes first
         columns = [f"{name}, global test" if name == metric else name for name in columns]
     ordered = [*client_columns, *columns] if is_personal else [*columns, *client_columns]

@@ -21,7 +21,7 @@ def _build_secure_sum(
     range: float = 4.0,
     bits: int | None = None,
     largest_weight: float = 1024.0,
-    outside: OutOfRange = "refuse",
+    out_of_range: OutOfRange = "refuse",
     identities: str | None = None,
     seeded: bool = False,
     codecs: CodecChain = CodecChain(),
@@ -32,7 +32,7 @@ def _build_secure_sum(
     from motet.secure.protocol import SecureSum
     from motet.secure.sum_encoding import SumEncoding
 
-    fixed_point = FixedPoint(max_abs=range, bits=bits, out_of_range=outside)
+    fixed_point = FixedPoint(max_abs=range, bits=bits, out_of_range=out_of_range)
     return SecureSum(
         masking,
         encoding=SumEncoding(fixed_point, largest_weight=largest_weight, codecs=codecs),

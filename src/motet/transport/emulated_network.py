@@ -52,17 +52,17 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class LinkProfile:
-    """One client's link, and the seconds that the client works on a request."""
+    """One client's link, and the seconds that the client computes for a request."""
 
     down: Bandwidth
     up: Bandwidth
     latency: float
-    work: float
+    compute_seconds: float
 
 
 @dataclass(frozen=True)
 class Network:
-    """Megabits per second each way, seconds of latency, and seconds that a client works on a request.
+    """Megabits per second each way, seconds of latency, and seconds that a client computes for a request.
 
     Each option is one value for all clients, or several values that the clients take in turn. `traces` are CSV files
     with the columns seconds, down, up: rates that change over time, repeated periodically. They replace `down` and
@@ -72,7 +72,7 @@ class Network:
     down: tuple[float, ...] = (100.0,)  # megabits per second from the server
     up: tuple[float, ...] = (20.0,)  # megabits per second to the server
     latency: tuple[float, ...] = (0.02,)  # seconds per message
-    work: tuple[float, ...] = (0.0,)  # seconds that a client computes for a request
+    compute_seconds: tuple[float, ...] = (0.0,)  # seconds that a client computes for a request
     example_seconds: float = 0.0  # additional seconds for each of a client's training examples
     device_spread: float = 0.0  # standard deviation of the logarithm of the clients' speeds
     link_spread: float = 0.0  # the same for the rates of their links; traces are not changed
@@ -89,13 +89,13 @@ class Network:
                 raise ConfigError(f"network.{name} is {getattr(self, name)}; expected a number of at least 0.")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"network.max_seconds is {self.max_seconds}; expected virtual seconds, above 0.")
-        for name in ("latency", "work"):
+        for name in ("latency", "compute_seconds"):
             times = getattr(self, name)
             if not times or any(not seconds >= 0 for seconds in times):
                 raise ConfigError(f"network.{name} is {list(times)}; expected seconds of at least 0.")
 
     def link_profile(self, index: int, examples: int = 0, draws: tuple[float, float] = (0.0, 0.0)) -> LinkProfile:
-        """Return the link and the work of the client at this position in the client list, with this many examples.
+        """Return the link and the computing time of the client at this position in the client list, with this many examples.
 
         `draws` are standard normal numbers for its device and its link.
         """
@@ -104,8 +104,8 @@ class Network:
             down, up = _cycle(self._bandwidth_traces, index)
         else:
             down, up = (Bandwidth((0.0,), (_cycle(rates, index) * link,)) for rates in (self.down, self.up))
-        work = (_cycle(self.work, index) + examples * self.example_seconds) / device
-        return LinkProfile(down=down, up=up, latency=_cycle(self.latency, index), work=work)
+        seconds = (_cycle(self.compute_seconds, index) + examples * self.example_seconds) / device
+        return LinkProfile(down=down, up=up, latency=_cycle(self.latency, index), compute_seconds=seconds)
 
     @cached_property
     def _bandwidth_traces(self) -> list[tuple[Bandwidth, Bandwidth]]:

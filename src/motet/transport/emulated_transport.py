@@ -59,7 +59,7 @@ class EmulatedTransport:
         """Return when the reply to a started request reaches the server."""
         sent, arrival = self.sent_at.pop(reply.id)
         profile = self._profile(reply.client)
-        end = profile.up.finish_time(arrival + profile.work + profile.latency, measure_size(reply).wire)
+        end = profile.up.finish_time(arrival + profile.compute_seconds + profile.latency, measure_size(reply).wire)
         self.durations[reply.client] = end - sent
         return end
 

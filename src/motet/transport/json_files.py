@@ -32,6 +32,11 @@ def parse_json(data: bytes, path: Path, shape: Any = Any, advice: str = ADVICE) 
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RunError(f"'{path}' is damaged: {first_line(error)}. {advice}") from None
+    check_json(value, path, shape, advice)
+    return value
+
+
+def check_json(value: Any, path: Path, shape: Any, advice: str = ADVICE) -> None:
+    """Raise an error if the content of a JSON file does not have the declared structure."""
     if problem := find_mismatch(value, shape):
         raise RunError(f"'{path}' is damaged: {problem}. {advice}")
-    return value

@@ -59,14 +59,14 @@ class Mailbox:
     replied: set[ClientId] = field(default_factory=set)  # clients whose replies count in this round
 
     def create_sibling(self, *, waits_for_all: bool) -> Mailbox:
-        """Return a second mailbox on the same transport, with its own traffic. `waits_for_all`: even if this one is eager.
+        """Return a second mailbox on the same transport, with its own traffic. It passes late replies on to this one.
 
-        It passes late replies on to this one.
+        With `waits_for_all`, it waits for every client, even if this one stops at the quorum.
         """
-        eager = self.wait_policy.eager and not waits_for_all
+        stop_at_quorum = self.wait_policy.stop_at_quorum and not waits_for_all
         return Mailbox(
             self.transport,
-            replace(self.wait_policy, eager=eager, staleness_exponent=None, buffer=None),
+            replace(self.wait_policy, stop_at_quorum=stop_at_quorum, staleness_exponent=None, buffer=None),
             id_sign=-self.id_sign,
             failures=self.failures,
             pending=self.pending,
@@ -111,7 +111,7 @@ class Mailbox:
 
     def _choose_collector(self, exchange: Exchange) -> Collector:
         """Return what collects the replies. A transport may sum them itself if the exchange waits for all of them."""
-        waits_for_all = not (self._is_eager or self._accepts_late_replies) and self.wait_policy.deadline is None
+        waits_for_all = not (self._stops_at_quorum or self._accepts_late_replies) and self.wait_policy.deadline is None
         if waits_for_all and isinstance(self.transport, SummingTransport):
             return self.transport.choose_collector(exchange.collector())
         return exchange.collector()
@@ -122,8 +122,8 @@ class Mailbox:
         return {request.client for request in self.pending.values()} if self._accepts_late_replies else set()
 
     @property
-    def _is_eager(self) -> bool:
-        return self.wait_policy.eager or self.wait_policy.buffer is not None
+    def _stops_at_quorum(self) -> bool:
+        return self.wait_policy.stop_at_quorum or self.wait_policy.buffer is not None
 
     @property
     def _accepts_late_replies(self) -> bool:
@@ -157,7 +157,7 @@ class Mailbox:
         """Yield replies until all have arrived or the wait policy ends the exchange."""
         policy = self.wait_policy
         deadline = math.inf if policy.deadline is None else time.monotonic() + policy.deadline
-        while not (self._is_eager and state.has_quorum):
+        while not (self._stops_at_quorum and state.has_quorum):
             if not state.waiting_for and (state.has_quorum or not self._expects_late_reply(state)):
                 return
             if self.late_replies and self.id_sign > 0:
@@ -191,7 +191,7 @@ class Mailbox:
         state.replied += reply.error is None
         state.early.put(position, reply, 0 if is_summed else size.payload)
         self.on_reply(len(state.clients) - len(state.waiting_for), len(state.clients))
-        while not self._is_eager and (turn := state.next_position) is not None and turn in state.early:
+        while not self._stops_at_quorum and (turn := state.next_position) is not None and turn in state.early:
             state.next_index += 1
             self._collect(state, state.early.take(turn), turn)
 

@@ -14,7 +14,7 @@ FEDBUFF_EXPONENT = 0.5  # of the paper
 class WaitPolicy:
     """When an exchange with a cohort is complete. By default the server waits for every client.
 
-    For over-selection, combine a larger cohort with a smaller quorum and `eager`.
+    For over-selection, combine a larger cohort with a smaller quorum and `stop_at_quorum`.
 
     `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022). A late client gets no new
     request until it has replied. Its reply is added to the round in which it arrives, with its weight multiplied by (1
@@ -26,7 +26,7 @@ class WaitPolicy:
     timeout: float = 3600.0  # seconds to wait for the next reply
     deadline: float | None = None  # seconds for the whole exchange
     reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
-    eager: bool = False  # continue as soon as the quorum has replied
+    stop_at_quorum: bool = False  # continue as soon as the quorum has replied
     staleness_exponent: float | None = None  # late replies weigh (1 + rounds late)^-a; None: ignored, 0.5 with a buffer
     buffer: int | None = None  # replies of a round in an asynchronous simulation; None: a round waits for its cohort
     on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or continue without it

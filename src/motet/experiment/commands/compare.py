@@ -62,7 +62,7 @@ def _check_seeds(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
 
 
 def _check_metrics(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
-    metrics = [each.summaries[0]["headline"] for each in runs]
+    metrics = [each.summaries[0]["primary_metric"] for each in runs]
     if metrics[0] != metrics[1]:
         raise ConfigError(
             f"'{folders[0]}' is measured by {metrics[0]} and '{folders[1]}' by {metrics[1]}; expected runs with the same "
@@ -93,7 +93,7 @@ def _mean_results(summaries: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def is_personal(summary: Mapping[str, Any]) -> bool:
     """Return True if a run trains personal models, which are compared on the clients' own test sets."""
-    return summary.get("headline_split") == "local"
+    return summary.get("primary_metric_split") == "local"
 
 
 def _load_finished_summary(folder: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _load_finished_summary(folder: Path) -> dict[str, Any]:
 
 def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a summary by name."""
-    primary_metric = summary["headline"]
+    primary_metric = summary["primary_metric"]
     results = dict(summary["final"])
     if primary_metric in summary["best"]:
         results[f"best {primary_metric}"] = summary["best"][primary_metric]
@@ -129,7 +129,7 @@ def _test_significance(first: _Runs, second: _Runs) -> str:
     test = compare_methods(scores.second, scores.first, scores.shared)
     if test is None:
         return "The test set has a single example, so the difference cannot be tested."
-    return _describe_test(test, first.summaries[0]["headline"], scores.first[0])
+    return _describe_test(test, first.summaries[0]["primary_metric"], scores.first[0])
 
 
 class _PairedScores(NamedTuple):
@@ -151,7 +151,7 @@ def load_paired_runs(first: Path, second: Path) -> PairedRuns:
 def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _PairedScores | str:
     """Load the scores of all examples, or say why the runs cannot be compared by them."""
     summaries = [*first.summaries, *second.summaries]
-    metrics = {summary.get("headline") for summary in summaries}
+    metrics = {summary.get("primary_metric") for summary in summaries}
     items = [[summary.get("items") for summary in runs.summaries] for runs in (first, second)]
     if len(metrics) != 1 or items[0] != items[1] or None in items[0]:
         return (
@@ -170,7 +170,7 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
 
 def _test_fairness(first: _Runs, second: _Runs) -> Iterator[str]:
     """Yield sentences on the worst tenth of the clients and on their spread, if both methods have the same clients."""
-    metric = first.summaries[0]["headline"]
+    metric = first.summaries[0]["primary_metric"]
     scores = [[_client_scores(folder, metric) for folder in runs.folders] for runs in (first, second)]
     partitions = _partition_digests(first)
     if partitions != _partition_digests(second) or [list(run) for run in scores[0]] != [list(run) for run in scores[1]]:

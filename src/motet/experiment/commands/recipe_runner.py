@@ -56,7 +56,7 @@ class FinishedRun:
 
     def __repr__(self) -> str:
         scores = {self.summary["algorithm"]: self.summary, **self.baselines}
-        metric = self.summary["headline"]
+        metric = self.summary["primary_metric"]
         results = ", ".join(f"{name}: {metric} {s['final'].get(metric, math.nan):.4f}" for name, s in scores.items())
         return f"FinishedRun({self.folder}, {results})"
 

@@ -83,7 +83,7 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "rounds": config.rounds,
         "budget": config.privacy.options.get("budget"),
         "score": find_score(summary, primary_metric),
-        "score_split": summary.get("headline_split", "global"),
+        "score_split": summary.get("primary_metric_split", "global"),
         "summary": {"dataset": config.data.name, "model": config.model.name, **_select(summary, SUMMARY_KEYS)},
         "final": summary.get("final") or {},
         "dev_best": summary.get("dev_best"),
@@ -102,7 +102,7 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
 
 def read_progress(folder: Path, config: RunConfig, summary: Mapping[str, Any], cursor: str = "") -> dict[str, Any]:
     """Return what a run has logged after `cursor`: points of curves, scores of clients, notes, and the new cursor."""
-    metric = summary.get("headline") or find_first_metric(MetricsTail(folder).read())
+    metric = summary.get("primary_metric") or find_first_metric(MetricsTail(folder).read())
     tail = MetricsTail(folder, cursor)
     fold = MetricsFold(tail.read(), metric)
     logged = fold.to_dict()
@@ -148,7 +148,7 @@ def _collect_inspections(folder: Path, config: RunConfig) -> list[dict[str, Any]
 
 def find_score(summary: Mapping[str, Any], metric: str | None) -> float | None:
     """Return the number that leads a run: for personal models, the mean over the clients' own test sets."""
-    is_local = summary.get("headline_split") == "local"
+    is_local = summary.get("primary_metric_split") == "local"
     score: float | None = (summary.get("clients_final") or {}).get("mean") if is_local else None
     return (summary.get("final") or {}).get(metric or "") if score is None else score
 

@@ -18,13 +18,13 @@ def draw_figures(finished: FinishedRun) -> None:
     For each of them, also draw the relations between clients and the weights that its algorithm noted.
     """
     summary = finished.summary
-    metric = summary["headline"]
+    metric = summary["primary_metric"]
     folders = {summary["algorithm"]: finished.folder}
     folders |= {name: baseline_folder(finished.folder, name) for name in finished.baselines}
     logs = {name: read_metrics(folder) for name, folder in folders.items()}
     title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
-    is_local = summary.get("headline_split") == "local" and has_local_curves
+    is_local = summary.get("primary_metric_split") == "local" and has_local_curves
     global_split = "global" if load_config(finished.folder).evaluation.test else "dev"
     curves = {
         name: log.curve(metric, "test", "clients")

@@ -12,13 +12,13 @@ import yaml
 
 from motet.core.errors import ConfigError, first_line
 from motet.experiment.commands.run_format import check_format, write_format
-from motet.experiment.commands.run_records import SummaryRecord
+from motet.experiment.commands.run_records import SummaryRecord, update_summary_names
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import find_start_folder
 from motet.experiment.recipe.yaml_files import read_yaml
 from motet.missing_paths import describe_missing
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
-from motet.transport.json_files import read_json
+from motet.transport.json_files import check_json, read_json
 from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder, write_atomically
 
 DEFAULT_PARENT = Path("runs")
@@ -135,6 +135,11 @@ def load_config(folder: Path) -> RunConfig:
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
     """Load the summary of a run; None if it is not finished."""
+    path = folder / "summary.json"
     advice = f"Restore it, or delete it and compute it again: {resume_command(folder)}"
-    summary: dict[str, Any] | None = read_json(folder / "summary.json", SummaryRecord, advice)
+    stored: dict[str, Any] | None = read_json(path, dict[str, Any], advice)
+    if stored is None:
+        return None
+    summary = update_summary_names(stored)
+    check_json(summary, path, SummaryRecord, advice)
     return summary

@@ -10,7 +10,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.recipe.start_folder import VERSION_FILE, read_version
 from motet.transport.private_files import write_atomically
 
-RUN_FORMAT = 1  # increase it when an older Motet cannot read the files of a run, or would read them wrongly
+RUN_FORMAT = 2  # increase it when an older Motet cannot read the files of a run, or would read them wrongly
 OLDEST_FORMAT = 1  # that this Motet reads. Folders without a version have format 1
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict
+
+_RENAMED_KEYS = {"headline": "primary_metric", "headline_split": "primary_metric_split"}  # of summary.json
 
 
 class TrafficRecord(TypedDict):
@@ -39,7 +42,7 @@ class PrivacyRecord(TypedDict):
 
 
 class GroupRecord(TypedDict):
-    headline: str
+    primary_metric: str
     metric_details: NotRequired[dict[str, str]]
 
 
@@ -55,8 +58,8 @@ class SummaryRecord(TypedDict):
     clients: int
     train_examples: NotRequired[int]
     seed: int
-    headline: str  # the primary metric
-    headline_split: Literal["global", "local"]
+    primary_metric: str
+    primary_metric_split: Literal["global", "local"]
     items: NotRequired[str]
     rounds: int
     kept_round: NotRequired[int]
@@ -73,6 +76,14 @@ class SummaryRecord(TypedDict):
     privacy: NotRequired[PrivacyRecord]
     versions: NotRequired[dict[str, str]]
     machine: NotRequired[dict[str, str]]
+
+
+def update_summary_names(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary with the current names of its keys, which older versions called otherwise."""
+    updated = {_RENAMED_KEYS.get(key, key): value for key, value in summary.items()}
+    if isinstance(groups := updated.get("groups"), list):
+        updated["groups"] = [update_summary_names(group) if isinstance(group, dict) else group for group in groups]
+    return updated
 
 
 class FailureRecord(TypedDict):

@@ -85,8 +85,8 @@ def _describe_setup(config: RunConfig, federation: Federation, plan: RunPlan) ->
         "cohort": config.cohort.size or len(plan.federation.clients),
         "train_examples": int(sum(group.sizes.sum() for group in federation.groups)),
         "seed": config.seed,
-        "headline": federation.task.primary_metric,
-        "headline_split": "local" if plan.has_personal_models else "global",
+        "primary_metric": federation.task.primary_metric,
+        "primary_metric_split": "local" if plan.has_personal_models else "global",
         "items": federation.corpus.fingerprint,
     }
 
@@ -121,7 +121,7 @@ def _summarize_group(group_config: GroupConfig, group: ClientGroup, plan: RunPla
         "model": group_config.model.name,
         "dataset": group.corpus.name,
         "clients": len(clients),
-        "headline": primary_metric,
+        "primary_metric": primary_metric,
         "metric_details": dict(group.task.metric_details),
         "final": result.group_scores.get(group.name, {}),
         "clients_final": score_spread(scores),

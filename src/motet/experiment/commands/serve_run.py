@@ -153,9 +153,9 @@ def _run(
 
 def _describe_end(summary: dict[str, Any]) -> str:
     """Return the message with which the clients are dismissed."""
-    metric, clients = summary["headline"], summary["clients_final"]
-    value = clients.get("mean") if summary["headline_split"] == "local" else summary["final"].get(metric)
-    owner = "the clients' models, on average" if summary["headline_split"] == "local" else "the common model"
+    metric, clients = summary["primary_metric"], summary["clients_final"]
+    value = clients.get("mean") if summary["primary_metric_split"] == "local" else summary["final"].get(metric)
+    owner = "the clients' models, on average" if summary["primary_metric_split"] == "local" else "the common model"
     score = "" if value is None else f"; {metric} of {owner}: {value:.3f}"
     rounds = summary["rounds"]
     return f"the run is over after {rounds} round{'s' if rounds != 1 else ''}{score}"

@@ -193,10 +193,10 @@ def check_network(network: str, options: NetworkOptions) -> None:
     check_bind(options.bind)
     address = options.bind if options.broker is None or network == "grpc" else options.broker
     has_certificates = network == "grpc" and options.ca is not None
-    if not (is_loopback(address) or options.allow or has_certificates or options.anyone):
+    if not (is_loopback(address) or options.allow or has_certificates or options.allow_anyone):
         raise ConfigError(
             f"others can reach {address}, and nothing says who may join; pass a list of clients (motet allow, --allow) or, "
-            "over gRPC, --ca for certificates of clients. transport.anyone=true lets everybody join."
+            "over gRPC, --ca for certificates of clients. transport.allow_anyone=true lets everybody join."
         )
     if network == "grpc" and not is_loopback(options.bind) and options.tls_files() is None:
         raise ConfigError(

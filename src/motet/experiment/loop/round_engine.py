@@ -88,7 +88,7 @@ class RoundEngine:
         self.network = emulate_network(plan, self.transport, is_remote)
         self.concurrency = None if plan.wait_policy.buffer is None else plan.cohort_size
         transport: Transport = self.network or self.transport
-        if self.network is not None and (self.concurrency is not None or plan.wait_policy.eager):
+        if self.network is not None and (self.concurrency is not None or plan.wait_policy.stop_at_quorum):
             transport = AsyncTransport(self.network, self.concurrency)
         self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
         # Evaluation does not count as the algorithm's traffic. Simulated clients have no stragglers in it.

@@ -26,7 +26,10 @@ RENAMED_KEYS: dict[str, str] = {
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
     "patience.absence": "wait_policy.reconnect_timeout",
+    "wait_policy.eager": "wait_policy.stop_at_quorum",
+    "network.work": "network.compute_seconds",
     "secure.neighbours": "secure.neighbors",
+    "secure.outside": "secure.out_of_range",
     "solver.pull": "solver.proximal_mu",
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
@@ -54,6 +57,7 @@ RENAMED_KEYS: dict[str, str] = {
     "task.shortest": "task.min_target_tokens",
     "task.no_repeat": "task.no_repeat_ngram_size",
     "transport.record": "transport.cuda_graphs",
+    "transport.anyone": "transport.allow_anyone",
 }
 MOVED_KEYS = {("transport", "precision"): "precision"}  # out of a section, to the top level
 RENAMED_VALUES: dict[str, dict[str, str]] = {

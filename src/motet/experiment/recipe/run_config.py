@@ -35,6 +35,12 @@ NOT_IN_DIGEST = (
     "baselines",
     "track",
 )
+# Keys that were renamed after runs had begun: the digest of these runs contains the former names.
+DIGEST_NAMES = {
+    "wait_policy": {"stop_at_quorum": "eager"},
+    "network": {"compute_seconds": "work"},
+    "secure": {"out_of_range": "outside"},
+}
 
 
 @dataclass(frozen=True)
@@ -262,6 +268,9 @@ class RunConfig:
         settings["solver"].pop("micro_batch", None)  # saves memory, and changes no result
         if settings["solver"].get("keep_state") is False:  # runs that began before this key keep their digest
             del settings["solver"]["keep_state"]
+        for section, names in DIGEST_NAMES.items():
+            if settings.get(section):
+                settings[section] = {names.get(key, key): value for key, value in settings[section].items()}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
