@@ -35,6 +35,7 @@ from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.commands.run_records import LabelRecord, PartitionTable, SummaryRecord
 from motet.experiment.commands.run_state import describe_state, read_failure
 from motet.experiment.deploy.deployment_record import DeploymentRecord
+from motet.experiment.deploy.stored_federation import read_federation
 from motet.experiment.loop.example_scores import EXAMPLE_SCORES, read_example_scores
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.text_samples import read_samples
@@ -47,6 +48,8 @@ from motet.privacy.accountant_log import AccountantLog
 from motet.report.console_tables import build_comparison_table
 from motet.report.run_status import format_status, read_status
 from motet.transport.json_files import read_json, write_json
+from motet.wire import serialize
+from motet.wire.value_files import load_value
 
 DELETED = object()
 VALUES = (None, 7, "x", [7], {"x": 7})
@@ -247,6 +250,32 @@ def test_a_damaged_state_is_named(damaged: Path, tmp_path: Path) -> None:
         result = CliRunner().invoke(app, ["export", str(damaged), "--to", str(tmp_path / "model")])
         assert f"'{path}' is damaged" in result.output
         assert result.exit_code == 1
+
+
+def test_every_entry_of_the_stored_groups_is_checked(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.experiment.deploy.stored_federation.load_model", lambda *_: None)
+    config, path = load_config(damaged), damaged / "groups"
+    original = load_value(path)
+
+    def is_accepted(value: Any) -> bool:
+        path.write_bytes(serialize(value))
+        return accepts(lambda: read_federation(damaged, config), path)
+
+    assert is_accepted(original)
+    assert not is_accepted(original[:1])
+    for new in (None, 7, "x", [7], []):
+        assert not is_accepted(new)
+    for place in list_places(original):
+        for new in (DELETED, *VALUES) if place else ():
+            is_accepted(change(original, place, new))
+    first = original[0]
+    for key, new in {
+        "count": 1,
+        "range": (0, 9),
+        "names": ["a"],
+        "task": {**first["task"], "labels": ("a", 7)},
+    }.items():
+        assert not is_accepted([{**first, key: new}, *original[1:]]), key
 
 
 def test_damaged_suites_settings_and_advice_are_explained(damaged: Path) -> None:

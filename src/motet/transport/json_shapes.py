@@ -1,4 +1,4 @@
-"""Checks that JSON has a declared structure. Files of a run may be damaged, edited by hand, or written by others."""
+"""Checks that the content of a file has a declared structure. It may be damaged, edited by hand, or written by others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCALARS = {
 
 
 def find_mismatch(value: Any, shape: Any, where: str = "") -> str | None:
-    """Return what is wrong with a value from JSON, such as "bytes.payload_up is missing"; None if it has the shape.
+    """Return what is wrong with a value from a file, such as "bytes.payload_up is missing"; None if it has the shape.
 
     A shape is a type: a scalar, `list[…]`, `tuple[…, ...]`, `dict[str, …]`, a union, a literal, a TypedDict or a
     dataclass. An object may have more keys than its TypedDict, because a newer Motet may have written it.
@@ -39,7 +39,7 @@ def _find_mismatches(value: Any, shape: Any, where: str) -> Iterator[str]:
         if value not in arguments:
             yield _describe(value, where, f"one of {', '.join(map(str, arguments))}")
     elif origin in (list, tuple):
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             yield from _check_items(((f"[{i}]", item, arguments[0]) for i, item in enumerate(value)), where)
         else:
             yield _describe(value, where, "a list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_type_hints
@@ -19,6 +20,7 @@ from motet.learning.modules.model import Model
 from motet.models.load_model import MULTITASK_PREFIX, load_model
 from motet.tasks import TASK_REGISTRY, Task
 from motet.transport.admission import JoinAccepted
+from motet.wire.type_check import field_types, matches_type
 
 VOCABULARY_MODELS = ("tiny", "bilstm")  # models that build their vocabulary from the server's corpus
 ON_SERVER = "on the server"  # instead of a path
@@ -66,25 +68,32 @@ def serialize_group(group_config: GroupConfig, group: ClientGroup) -> dict[str, 
     return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
 
 
-def deserialize_task(group: Mapping[str, Any]) -> Task:
-    """Build a group's task from its fields."""
-    fields = group.get("task")
-    if not isinstance(fields, dict):
-        raise ConfigError("the server sent no task; use the same version of Motet on both sides.")
-    kind = get_type_hints(TASK_REGISTRY.get(fields.get("name"), "the server's task"))["return"]
+def deserialize_task(fields: Mapping[str, Any]) -> Task:
+    """Build a task from its fields, which another process wrote."""
+    kind = get_type_hints(TASK_REGISTRY.get(str(fields.get("name")), "task.name"))["return"]
+    types = field_types(kind)
+    for name, value in fields.items():
+        if name in types and not matches_type(value, types[name]):
+            raise ConfigError(f"task.{name} is {reprlib.repr(value)}; expected {types[name]}")
     try:
         task: Task = kind(**fields)
     except TypeError as error:
-        raise ConfigError(
-            f"the server's task cannot be read ({error}); use the same version of Motet on both sides."
-        ) from None
+        raise ConfigError(f"the task cannot be built ({error})") from None
     return task
 
 
 def load_group_model(config: RunConfig, acceptance: JoinAccepted, group: str) -> tuple[Task, Model]:
     """Build a group's task and its initial model, as the server has them."""
     _, group_config = find_group(config, acceptance, group)
-    task, words = deserialize_task(acceptance.groups[group]), str(acceptance.groups[group].get("words", ""))
+    fields, words = acceptance.groups[group].get("task"), str(acceptance.groups[group].get("words", ""))
+    if not isinstance(fields, dict):
+        raise ConfigError("the server sent no task; use the same version of Motet on both sides.")
+    try:
+        task = deserialize_task(fields)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the server's task cannot be read: {str(error).rstrip('.')}; use the same version of Motet on both sides."
+        ) from None
     return task, load_model(group_config.model, task.head, task.labels, lambda: words, Seed(config.seed))
 
 

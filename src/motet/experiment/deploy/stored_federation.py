@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
-from motet.core.errors import WireError
+from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.task_columns import required_columns
@@ -26,11 +26,25 @@ from motet.models.load_model import load_model
 from motet.models.model_config import ModelConfig
 from motet.partitions.partition import ClientRows, NamedClients, NumberedClients, Partition
 from motet.tasks import Task
+from motet.transport.json_shapes import find_mismatch
 from motet.transport.private_files import write_atomically
 from motet.wire import serialize
 from motet.wire.value_files import load_value
 
 FILE_NAME = "groups"
+ADVICE = "Restore it, or delete it: then the data of the run is read instead."
+
+
+class StoredGroup(TypedDict):
+    """An entry of the file. The last entry is the server."""
+
+    task: dict[str, Any]
+    words: str
+    name: str
+    count: int
+    names: list[str] | None
+    range: tuple[int, ...]
+    prefix: str
 
 
 def write_groups(folder: Path, config: RunConfig, federation: Federation) -> None:
@@ -55,11 +69,32 @@ def read_federation(folder: Path, config: RunConfig) -> Federation | None:
             models[key] = load_model(model, task.head, task.labels, lambda: words, Seed(config.seed))
         return models[key]
 
+    configs = _list_configs(config)
+    stored_groups = load_value(path)
+    if problem := _find_problem(stored_groups, len(configs)):
+        raise RunError(f"'{path}' is damaged: {problem}. {ADVICE}")
     groups = []
-    for stored, group_config in zip(load_value(path), _list_configs(config), strict=True):
-        task = deserialize_task(stored)
+    for stored, group_config in zip(stored_groups, configs, strict=True):
+        try:
+            task = deserialize_task(stored["task"])
+        except ConfigError as error:
+            raise RunError(f"'{path}' is damaged: {str(error).rstrip('.')}. {ADVICE}") from None
         groups.append(_build_group(stored, task, load(group_config.model, task, stored["words"])))
     return Federation(groups=tuple(groups[:-1]), server=groups[-1], seed=Seed(config.seed))
+
+
+def _find_problem(groups: Any, expected: int) -> str | None:
+    """Return what is wrong with the content of the file; None if it is consistent."""
+    if mismatch := find_mismatch(groups, list[StoredGroup]):
+        return mismatch
+    if len(groups) != expected:
+        return f"it has {len(groups)} entries, and the recipe has {expected - 1} groups and a server"
+    for i, group in enumerate(groups):
+        if group["names"] is not None and len(group["names"]) != group["count"]:
+            return f"[{i}] has {len(group['names'])} names of {group['count']} clients"
+        if len(group["range"]) != 2 or not 0 <= group["range"][0] <= group["range"][1] <= group["count"]:
+            return f"[{i}].range is {group['range']}; expected the first and last of {group['count']} clients"
+    return None
 
 
 def _list_configs(config: RunConfig) -> list[GroupConfig]:
