@@ -21,7 +21,7 @@ from motet.report.web import write_report
 from motet.transport.addresses import is_loopback
 from motet.transport.folder_lock import lock_folder
 from motet.transport.journal import Journal
-from motet.transport.private_files import open_private_file
+from motet.transport.private_files import open_private_file, write_atomically, write_pieces_atomically
 from motet.transport.requests import Request
 from motet.transport.spill_store import SpillStore
 
@@ -48,6 +48,35 @@ def test_run_folders_and_client_state_can_be_read_only_by_their_owner(tmp_path: 
     journal.put("p", "a", {"x": 1})
     assert [mode(path) for path in (run, store.folder, tmp_path / "journal")] == [0o700] * 3
     assert [mode(path) for path in (entry, *(tmp_path / "journal").iterdir())] == [0o600] * 2
+
+
+def test_two_processes_can_write_one_file_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "results.md"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"first "
+        write_atomically(path, b"of another process")
+        yield b"second"
+
+    write_pieces_atomically(path, pieces())
+    assert path.read_bytes() == b"first second"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_incomplete_files_are_deleted(tmp_path: Path) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_pieces_atomically(tmp_path / "model", pieces())
+    assert list(tmp_path.iterdir()) == []
+    leftovers = [tmp_path / ".model.1a2b3c4d.part", tmp_path / "checkpoint" / ".state.1a2b3c4d.part"]
+    leftovers[1].parent.mkdir()
+    for path in leftovers:
+        path.write_bytes(b"of a killed process")
+    with lock_folder(tmp_path):
+        assert not any(path.exists() for path in leftovers)
 
 
 def test_a_private_file_that_exists_becomes_private(tmp_path: Path) -> None:

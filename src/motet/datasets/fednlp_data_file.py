@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from motet.atomic_files import replace_when_complete
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.datasets.hdf5_access import open_hdf5, probe_hdf5
@@ -83,13 +84,11 @@ def write_fednlp_file(corpus: Corpus, path: Path) -> None:
         attributes |= {"label_vocab": {label: i for i, label in enumerate(labels)}, "num_labels": len(labels)}
     if "domain" in corpus.columns:
         attributes["label_index_list"] = list(corpus.columns["domain"])
-    partial_path = path.with_name(f".{path.name}.part")
-    with h5py.File(partial_path, "w") as file:
+    with replace_when_complete(path) as partial_path, h5py.File(partial_path, "w") as file:
         file["attributes"] = json.dumps(attributes)
         for group, column in _fednlp_columns(corpus):
             for i, value in enumerate(column):
                 file[f"{group}/{i}"] = value
-    partial_path.replace(path)
 
 
 def _fednlp_columns(corpus: Corpus) -> Iterable[tuple[str, Iterable[Any]]]:

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
+from motet.atomic_files import replace_when_complete
 from motet.core.errors import DataError
 from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, SelectedColumn, TextColumn, compact
 from motet.datasets.corpus import Corpus
@@ -27,8 +28,7 @@ _COMPRESSION: dict[str, Any] = {"compression": "lzf", "shuffle": True}
 
 def write_store(corpus: Corpus, path: Path) -> None:
     """Write a corpus to one file. The file appears under its name only when it is complete."""
-    partial_path = path.with_name(f".{path.name}.part")
-    with h5py.File(partial_path, "w") as file:
+    with replace_when_complete(path) as partial_path, h5py.File(partial_path, "w") as file:
         file.attrs.update({"motet_store": VERSION, "name": corpus.name, "task": corpus.task})
         file["report"] = corpus.report.to_json()
         file.attrs["train"] = corpus.num_train
@@ -38,7 +38,6 @@ def write_store(corpus: Corpus, path: Path) -> None:
                 _write_selected_texts(group, column.column, column.rows)
             else:
                 _write_column(group, compact(column))
-    partial_path.replace(path)
 
 
 def read_store(path: Path) -> Corpus:

@@ -17,6 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from motet.atomic_files import replace_when_complete
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.columns import TextColumn
 from motet.datasets.corpus import Corpus
@@ -66,7 +67,6 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
     `where` tells how to load the corpus again, to show its texts.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_name(f".{path.name}.part")
     corpus_info = {
         "name": corpus.name,
         "rows": len(corpus),
@@ -74,7 +74,7 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
         "key": corpus.fingerprint,
         "where": dict(where or {}),
     }
-    with h5py.File(partial_path, "w") as file:
+    with replace_when_complete(path) as partial_path, h5py.File(partial_path, "w") as file:
         file.attrs["motet_partition"] = VERSION
         file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
         file.attrs["digest"] = partition.digest
@@ -92,7 +92,6 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
             _write_array(file, "kinds/codes", partition.trait.codes)
             _write_texts(file, "kinds/names", [str(name) for name in partition.trait.categories])
             file["kinds"].attrs["told"] = json.dumps(dict(partition.trait.settings), ensure_ascii=False)
-    partial_path.replace(path)
 
 
 def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from motet.atomic_files import delete_incomplete_files
 from motet.transport.private_files import create_private_folder
 
 LOCK_FILE = "run.lock"
@@ -34,6 +35,7 @@ def lock_folder(folder: Path) -> Iterator[bool]:
         return
     _held_here.add(path)
     try:
+        delete_incomplete_files(folder)
         yield True
     finally:
         path.unlink(missing_ok=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
+from motet.atomic_files import replace_when_complete
+
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 Piece = bytes | bytearray | memoryview
 
@@ -30,10 +32,8 @@ def write_atomically(path: Path, *pieces: Piece) -> None:
 
 def write_pieces_atomically(path: Path, pieces: Iterable[Piece]) -> None:
     """Like `write_atomically`, for pieces that are produced one at a time."""
-    temporary = path.with_name(f".{path.name}.part")
-    with open_private_file(temporary) as file:
+    with replace_when_complete(path) as temporary, open_private_file(temporary) as file:
         for piece in pieces:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from motet.atomic_files import replace_when_complete
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.messages import message
 from motet.core.rebased import ModelParams
@@ -59,10 +60,8 @@ class ClientModels:
         model = EvaluatedModel(client=ctx.client, round=ctx.round, scores=dict(scores), params=params)
         self.files.save(self.folder / LAST, model, MODEL_LABEL)
         if self._is_best(model):
-            link = self.folder / f".{BEST}.part"
-            link.unlink(missing_ok=True)
-            os.link(self.folder / LAST, link)
-            link.replace(self.folder / BEST)
+            with replace_when_complete(self.folder / BEST) as link:
+                os.link(self.folder / LAST, link)
 
     def _is_best(self, model: EvaluatedModel) -> bool:
         path = self.folder / BEST
