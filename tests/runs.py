@@ -18,7 +18,7 @@ from motet.experiment.build.run_plan import AnyFederation, RunPlan
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.report.progress import RunCallback
+from motet.report.run_callback import RunCallback
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
 

@@ -38,7 +38,7 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.models.model_config import ModelConfig
 from motet.report.profile_files import write_profile
 from motet.report.profiler import Profiler, activate
-from motet.report.progress import RunCallback
+from motet.report.run_callback import RunCallback
 from motet.transport.emulated_network import Network
 
 

@@ -94,7 +94,9 @@ CONTRACTS = {
     "Readout",
     "Codec",
     "Task",
-}  # Protocols with defaults
+    "RunCallback",
+    "BenchmarkCallback",
+}  # Classes that hold the defaults of a contract
 # Attributes that a foreign object may lack, so that they are read by getattr or hasattr. Motet's own objects declare theirs.
 FOREIGN_ATTRIBUTES = {
     # models, their configurations and outputs

@@ -26,6 +26,7 @@ from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
+from motet.report.run_callback import RunCallback
 from motet.secure import SECURE, light_secagg, secagg
 from motet.wire import serialize
 
@@ -115,17 +116,11 @@ def test_evaluation_in_a_secure_sum_gives_the_mean_over_clients(protocol: str, f
         assert value == pytest.approx(sum(scores[name] for scores in by_client.values()) / len(by_client), abs=1e-6)
 
 
-class InterruptAfter:
+class InterruptAfter(RunCallback):
     """A callback that interrupts the run after a round."""
 
     def __init__(self, round_number: int) -> None:
         self.round_number = round_number
-
-    def on_run_begin(self, *_: Any) -> None: ...
-    def on_round_begin(self, *_: Any) -> None: ...
-    def on_client_done(self, *_: Any) -> None: ...
-    def on_note(self, *_: Any) -> None: ...
-    def on_run_end(self) -> None: ...
 
     def on_round_end(self, number: int, *_: Any) -> None:
         if number == self.round_number:

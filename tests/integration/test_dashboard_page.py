@@ -11,7 +11,7 @@ import pytest
 
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
-from motet.report.progress import SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.transport.traffic import Traffic
 
 pytest.importorskip("starlette", reason="starlette is not installed")
@@ -26,21 +26,17 @@ PATIENCE = 60  # seconds until a test gives up; it never waits so long
 CURVE = "return document.querySelector('#by-round .plot')?.data?.[0]?.x ?? []"
 
 
-class StepByStep:
+class StepByStep(RunCallback):
     """A run in a thread, which waits after each round until the test lets it go on."""
 
     def __init__(self, folder: Path) -> None:
         self.permits = threading.Semaphore(0)
-        self.silent = SilentProgress()
         self.config = load_recipe("toy-classification", SETTINGS)
         self.thread = threading.Thread(target=run_recipe, args=(self.config, folder), kwargs={"callback": self})
         self.thread.start()
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
         assert self.permits.acquire(timeout=PATIENCE)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.silent, name)
 
     def go_on(self, rounds: int = 1) -> None:
         self.permits.release(rounds)

@@ -30,7 +30,7 @@ from motet.learning.solver import Solver
 from motet.privacy import central, local
 from motet.privacy.accountant import PrivacyAccountant
 from motet.privacy.dp_sum import ClipRequest, PrivateSum
-from motet.report.progress import SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
@@ -174,7 +174,7 @@ def test_a_bound_that_sends_no_updates_has_no_epsilon_and_is_not_stopped_by_a_bu
 ) -> None:
     mechanism, notes = central(clip=0.5, noise=2.0, budget=epsilon_after(1, central(1.0, 2.0)) * 1.001), []
 
-    class Notes(SilentProgress):
+    class Notes(RunCallback):
         def on_note(self, text: str) -> None:
             notes.append(text)
 

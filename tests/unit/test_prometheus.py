@@ -13,7 +13,7 @@ import pytest
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.recipe.run_config import RunConfig
-from motet.report.progress import SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus
 from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Reply
@@ -37,7 +37,7 @@ Sample = tuple[str, tuple[tuple[str, str], ...]]
 
 @pytest.fixture
 def status(tmp_path: Path) -> RunStatus:
-    status = RunStatus(SilentProgress(), lambda: CLIENTS, tmp_path / "status.json")
+    status = RunStatus(RunCallback(), lambda: CLIENTS, tmp_path / "status.json")
     status.on_run_begin("fedavg", 5, 1)
     status.on_round_begin(2, 3)
     status.on_round_end(2, {"accuracy": 0.75, "epsilon": 3.5}, "accuracy", Traffic(2, 10, 10, 2_000, 1_000))
@@ -96,7 +96,7 @@ def test_prometheus_reads_rounds_clients_bytes_scores_and_failures(url: str) -> 
 
 
 def test_metrics_before_the_first_round_are_valid(tmp_path: Path) -> None:
-    waiting = RunStatus(SilentProgress(), lambda: {}, tmp_path / "status.json")
+    waiting = RunStatus(RunCallback(), lambda: {}, tmp_path / "status.json")
     url, stop = start_metrics_server("127.0.0.1:0", lambda: {"pilot": waiting.snapshot()}, "")
     try:
         assert scrape(url)["motet_run_running", (("run", "pilot"),)] == 0

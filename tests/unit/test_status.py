@@ -19,7 +19,7 @@ from motet.experiment.commands.serve_run import report_missing_clients
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
-from motet.report.progress import SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus, format_status, read_status
 from motet.report.status_server import start_status_server
 from motet.transport.folder_lock import lock_folder
@@ -29,7 +29,7 @@ from motet.transport.traffic import Traffic
 @pytest.fixture
 def status(tmp_path: Path) -> RunStatus:
     clients = {"connected": ["a"], "waited_for": {"b": 12.3}, "refused": {"eve": 2}}
-    return RunStatus(SilentProgress(), lambda: clients, tmp_path / "status.json")
+    return RunStatus(RunCallback(), lambda: clients, tmp_path / "status.json")
 
 
 def play_one_round(status: RunStatus) -> None:

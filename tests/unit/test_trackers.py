@@ -13,7 +13,7 @@ import pytest
 from motet.core.errors import ConfigError
 from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.run_config import RunConfig
-from motet.report.progress import SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.transport.traffic import Traffic
 
 ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
@@ -21,7 +21,7 @@ ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 def track_two_rounds(folder: Path, *names: str) -> None:
     config = RunConfig.from_settings("mine", {"track": list(names)})
-    with track_run(config, folder, SilentProgress()) as callback:
+    with track_run(config, folder, RunCallback()) as callback:
         for round, scores in ROUNDS:
             callback.on_round_end(round, scores, "accuracy", Traffic(payload_up=2_000_000 * round))
 
@@ -30,7 +30,7 @@ def track_two_rounds(folder: Path, *names: str) -> None:
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The notes of the run."""
     texts: list[str] = []
-    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: texts.append(text))
+    monkeypatch.setattr(RunCallback, "on_note", lambda _, text: texts.append(text))
     return texts
 
 
@@ -86,7 +86,7 @@ def install_fake_mlflow(monkeypatch: pytest.MonkeyPatch, create_client: Callable
 
 
 def test_a_run_without_trackers_keeps_its_callback(tmp_path: Path) -> None:
-    callback = SilentProgress()
+    callback = RunCallback()
     with track_run(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
         assert same is callback
 

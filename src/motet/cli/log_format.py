@@ -10,7 +10,7 @@ import typer
 from motet.cli.terminal import create_console, echo
 
 if TYPE_CHECKING:
-    from motet.report.progress import RunCallback
+    from motet.report.run_callback import RunCallback
 
 FORMATS = ("text", "json")
 LogFormat = Annotated[

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from motet.report.progress import format_scores
+from motet.report.run_callback import RunCallback
 from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
 
 
-class BenchmarkCallback(Protocol):
-    """Receives the events of a benchmark and, as a `RunCallback`, those of the runs in this process."""
+class BenchmarkCallback(RunCallback):
+    """Receives the events of a benchmark, and those of the runs in this process."""
 
-    def on_benchmark_begin(self, total: int, done: int) -> None: ...
+    def on_benchmark_begin(self, total: int, done: int) -> None:
+        """A benchmark starts, with `done` of its `total` runs complete."""
 
     def on_progress(self, done: int, seconds_left: float, message: str = "") -> None:
         """`done` runs are complete. `message` describes a run that just ended, if one did."""
 
-    def on_benchmark_end(self) -> None: ...
-
-    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
-    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
-    def on_client_done(self, answered: int, expected: int) -> None: ...
-    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
-    def on_note(self, text: str) -> None: ...
-    def on_run_end(self) -> None: ...
+    def on_benchmark_end(self) -> None:
+        """The benchmark finished, failed or was interrupted."""
 
 
-class BenchmarkLineProgress:
+class BenchmarkLineProgress(BenchmarkCallback):
     """Prints one line per finished run."""
 
     def __init__(self, console: Console) -> None:
@@ -44,19 +39,11 @@ class BenchmarkLineProgress:
         if message:
             self.on_note(f"[{done}/{self.total}] {message}; {format_duration(seconds_left)} left")
 
-    def on_benchmark_end(self) -> None: ...
-    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
-    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
-    def on_client_done(self, answered: int, expected: int) -> None: ...
-    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
-
     def on_note(self, text: str) -> None:
         self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
 
-    def on_run_end(self) -> None: ...
 
-
-class BenchmarkBarProgress:
+class BenchmarkBarProgress(BenchmarkCallback):
     """Shows a progress bar for all runs and one for the current run of this process."""
 
     def __init__(self, console: Console) -> None:
@@ -85,9 +72,6 @@ class BenchmarkBarProgress:
         self.bars.update(
             self.current_run, description=make_printable(name), total=rounds, completed=completed, text="", visible=True
         )
-
-    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
-    def on_client_done(self, answered: int, expected: int) -> None: ...
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
         self.bars.update(self.current_run, completed=round, text=format_scores(scores, primary_metric, traffic))

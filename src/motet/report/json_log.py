@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from motet.report.number_text import count_of
+from motet.report.run_callback import RunCallback
 from motet.transport.display_text import clean_text
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def is_json_log() -> bool:
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
-class JsonProgress:
+class JsonProgress(RunCallback):
     """Logs the rounds of a run, with scores and bytes as fields."""
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
@@ -63,8 +64,6 @@ class JsonProgress:
     def on_round_begin(self, round: int, cohort_size: int) -> None:
         _log.info("round %d begins", round, extra={**self.run, "round": round, "clients": cohort_size})
 
-    def on_client_done(self, answered: int, expected: int) -> None: ...
-
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
         traffic_fields = {"bytes_up": traffic.wire_up, "bytes_down": traffic.wire_down}
         extra = {**self.run, "round": round, "scores": dict(scores), **traffic_fields}
@@ -72,5 +71,3 @@ class JsonProgress:
 
     def on_note(self, text: str) -> None:
         _log.info("%s", text, extra=self.run)
-
-    def on_run_end(self) -> None: ...

@@ -1,53 +1,20 @@
-"""Progress of a run: the callback protocol, a live display for terminals and plain lines for everything else."""
+"""Progress of a run: a live display for terminals and plain lines for everything else."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from motet.report.number_text import count_of
+from motet.report.run_callback import RunCallback
 from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
 
 
-class RunCallback(Protocol):
-    """Receives the events of a run. Callbacks observe; they must not change the run."""
-
-    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
-        """A run starts, or resumes after `completed` rounds."""
-
-    def on_round_begin(self, round: int, cohort_size: int) -> None:
-        """A round starts. Rounds count from 1."""
-
-    def on_client_done(self, answered: int, expected: int) -> None:
-        """A client replied: `answered` of the `expected` replies of the current exchange are in."""
-
-    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
-        """A round is complete. `scores` is empty if the round was not evaluated; `traffic` is the total so far."""
-
-    def on_note(self, text: str) -> None:
-        """The run has a message for the user."""
-
-    def on_run_end(self) -> None:
-        """The run finished, failed or was interrupted."""
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
-    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
-    def on_client_done(self, answered: int, expected: int) -> None: ...
-    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
-    def on_note(self, text: str) -> None: ...
-    def on_run_end(self) -> None: ...
-
-
-class LineProgress:
+class LineProgress(RunCallback):
     """Prints one line per round."""
 
     def __init__(self, console: Console) -> None:
@@ -57,9 +24,6 @@ class LineProgress:
         self.name, self.rounds, self.first, self.start_time = name, rounds, completed, time.monotonic()
         resumed = f"{name}: resuming after round {completed} of {rounds}"
         self.on_note(resumed if completed else f"{name}: {count_of(rounds, 'round')}")
-
-    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
-    def on_client_done(self, answered: int, expected: int) -> None: ...
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
         text = f"{self.name}  round {round}/{self.rounds}  {format_scores(scores, primary_metric, traffic)}"
@@ -72,10 +36,8 @@ class LineProgress:
     def on_note(self, text: str) -> None:
         self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
 
-    def on_run_end(self) -> None: ...
 
-
-class BarProgress:
+class BarProgress(RunCallback):
     """Shows a progress bar for the rounds and one for the clients of the current round."""
 
     def __init__(self, console: Console) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NotRequired, TypedDict
 
 from motet.core.errors import ConfigError, RunError
 from motet.missing_paths import describe_missing
-from motet.report.progress import RunCallback, format_megabytes
+from motet.report.progress import format_megabytes
+from motet.report.run_callback import RunCallback
 from motet.transport.folder_lock import find_lock_owner
 from motet.transport.json_files import read_json
 from motet.transport.json_shapes import find_mismatch
@@ -49,7 +50,7 @@ class StatusRecord(TypedDict):
     failures: NotRequired[dict[str, int]]
 
 
-class RunStatus:
+class RunStatus(RunCallback):
     """A callback that keeps the current status of a run, writes it to `file` and forwards every event.
 
     `client_status` returns which clients are connected, which are missing and how long the server has waited for them.

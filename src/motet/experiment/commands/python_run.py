@@ -36,7 +36,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.profiler import span
-from motet.report.progress import RunCallback, SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.transport.in_process import InProcessTransport
 
 FEDERATION_SECTIONS = ("data", "model", "partition", "task", "groups", "seed")
@@ -144,7 +144,7 @@ def open_run_folder(
     config: RunConfig, folder: Path | None, resume: bool, callback: RunCallback | None
 ) -> Iterator[RunCallback]:
     """Keep the folder of a run for this process, and yield a callback that also reports to the trackers."""
-    callback = callback or SilentProgress()
+    callback = callback or RunCallback()
     if folder is None:
         if config.track or resume:
             raise ConfigError(f"run: {'track' if config.track else 'resume'} needs a folder; set out=FOLDER.")

@@ -43,7 +43,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import enter_start_folder
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.profiler import span
-from motet.report.progress import RunCallback, SilentProgress
+from motet.report.run_callback import RunCallback
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +125,7 @@ def _collect_configs(config: RunConfig, folder: Path, resume: bool) -> dict[str,
 def _show_findings(config: RunConfig, federation: Federation, callback: RunCallback | None) -> None:
     """Show what the inspection of the data found, such as rows that were left out."""
     for text in describe_findings(collect_inspections(config, federation)):
-        (callback or SilentProgress()).on_note(f"data: {text}")
+        (callback or RunCallback()).on_note(f"data: {text}")
 
 
 def prepare_plan(config: RunConfig, federation: Federation, components: RunComponents | None = None) -> RunPlan:
@@ -154,7 +154,7 @@ def run_experiment(
         write_partition(folder, federation)
     with (
         PeakMemory() as memory,
-        track_run(config, folder, callback or SilentProgress()) as tracking_callback,
+        track_run(config, folder, callback or RunCallback()) as tracking_callback,
         launch_clients(config, federation, folder, executor) as clients,
     ):
         result = execute_plan(

@@ -31,7 +31,7 @@ from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.log_lines import limit_repeats
-from motet.report.progress import RunCallback, SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus
 from motet.report.status_server import start_status_server
 from motet.transport.admission import RunFinished
@@ -54,7 +54,7 @@ def serve_run(
 ) -> FinishedRun:
     """Run a recipe with clients that join over the network. Its baselines, which need a simulation, are left out."""
     with claim_folder(folder), record_failure(folder, is_retry=resume):
-        return _serve_claimed(config, folder, resume, log, callback or SilentProgress(), listen)
+        return _serve_claimed(config, folder, resume, log, callback or RunCallback(), listen)
 
 
 def _serve_claimed(

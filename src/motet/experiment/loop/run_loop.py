@@ -33,7 +33,7 @@ from motet.experiment.loop.scores import (
 from motet.experiment.loop.text_samples import Moment, write_samples
 from motet.learning.confusion import Confusion
 from motet.report.profiler import span
-from motet.report.progress import RunCallback, SilentProgress
+from motet.report.run_callback import RunCallback
 from motet.transport.in_process import InProcessTransport
 
 
@@ -53,7 +53,7 @@ class FederatedRun:
         connect: ConnectClients = InProcessTransport,
         is_remote: bool = False,
     ) -> None:
-        self.plan, self.callback = plan, callback or SilentProgress()
+        self.plan, self.callback = plan, callback or RunCallback()
         budget = state_budget(plan.checkpoint.memory, executor)
         self.storage = RunStorage(folder, plan.checkpoint, plan.digest, budget, partial(describe_origin, plan))
         checkpoints = self.storage.checkpoint_folder

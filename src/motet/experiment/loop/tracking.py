@@ -11,7 +11,7 @@ from typing import Any
 from motet.core.errors import first_line
 from motet.core.plugins import Registry
 from motet.experiment.recipe.run_config import RunConfig
-from motet.report.progress import RunCallback
+from motet.report.run_callback import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
 from motet.transport.traffic import Traffic
 
@@ -26,7 +26,7 @@ TRACKER_REGISTRY = Registry("motet.trackers", TRACKERS)
 
 
 @dataclass(frozen=True)
-class TrackingCallback:
+class TrackingCallback(RunCallback):
     """Passes all events to `callback`, and the scores of each round to trackers. A tracker that fails is dropped."""
 
     callback: RunCallback
