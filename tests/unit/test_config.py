@@ -12,7 +12,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.component_builders import build_algorithm, build_channel, build_secure, resolve_defaults
 from motet.experiment.build.executor_builder import resolve_device
-from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.client_sampling import evenly_spaced, sample_cohort
 from motet.experiment.recipe.recipe_files import (
     baseline_config,
     build_recipe,
@@ -214,6 +214,13 @@ def test_seeded_cohorts_depend_on_the_seed_of_the_run() -> None:
     config = CohortConfig(10, "seeded")
     first, second = (sample_cohort(config, NumberedClients(100), 0, Seed(seed)) for seed in (1, 2))
     assert first != second
+
+
+def test_even_cohorts_are_the_clients_that_evaluate_their_models() -> None:
+    clients, config = NumberedClients(100), CohortConfig(4, "even")
+    cohorts = {sample_cohort(config, clients, round, Seed(round)) for round in range(3)}
+    assert cohorts == {tuple(clients[i] for i in (0, 25, 50, 75))} == {evenly_spaced(clients, 4)}
+    assert evenly_spaced(clients, None) == evenly_spaced(clients, 500) == tuple(clients)
 
 
 @pytest.mark.parametrize("size", [None, 500])

@@ -128,7 +128,12 @@ class RunPlan:
             raise ConfigError("an asynchronous run adds replies of several rounds; remove secure, privacy and robust.")
 
     def _check_sampler(self) -> None:
-        """Reject cohorts by utility and speed where the server cannot know the utility or the speed."""
+        """Reject fixed cohorts in asynchronous runs, and cohorts by utility and speed where the server cannot know them."""
+        if self.cohort.sampler == "even" and self.wait_policy.buffer is not None:
+            raise ConfigError(
+                "cohort.sampler=even asks the same clients in every round, but an asynchronous run samples idle ones; remove "
+                "cohort.sampler."
+            )
         if self.cohort.sampler != "oort":
             return
         if self.components.secure or self.components.privacy:

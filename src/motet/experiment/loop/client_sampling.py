@@ -26,12 +26,21 @@ def sample_cohort(config: CohortConfig, clients: ClientList, round: int, seed: S
     """Sample uniformly without replacement. A cohort of all clients keeps their order.
 
     With the sampler "round", NumPy's generator is seeded with the round's number, as in FedNLP: every algorithm has the
-    same clients in the same round.
+    same clients in the same round. With "even", every round has the clients that `evaluation.clients` selects, so a bound
+    without exchange need not train models that nobody evaluates.
     """
     if config.size is None or config.size >= len(clients):
         return tuple(clients[i] for i in range(len(clients)))
+    if config.sampler == "even":
+        return evenly_spaced(clients, config.size)
     if config.sampler == "round":
         sample = np.random.RandomState(round).choice(len(clients), config.size, replace=False)
     else:
         sample = seed.derive("cohort", round).numpy().choice(len(clients), config.size, replace=False)
     return tuple(clients[int(i)] for i in np.sort(sample))
+
+
+def evenly_spaced(clients: ClientList, count: int | None) -> tuple[ClientId, ...]:
+    """Return `count` clients from the whole list: the first ones can be the most skewed, and all of one group."""
+    count = len(clients) if count is None else min(count, len(clients))
+    return tuple(clients[i * len(clients) // count] for i in range(count))

@@ -10,6 +10,7 @@ from motet.core.errors import RunError
 from motet.core.script import ClientId, Note
 from motet.experiment.build.federation import LOCAL_DEV, Federation
 from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.loop.client_sampling import evenly_spaced
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.round_engine import RoundEngine
@@ -49,10 +50,7 @@ class RunEvaluator:
     def __init__(self, plan: RunPlan, engine: RoundEngine) -> None:
         self.plan, self.engine = plan, engine
         self.program = Evaluator(plan.algorithm)
-        federation, limit = plan.federation, plan.evaluation.clients
-        count = len(federation.clients) if limit is None else min(limit, len(federation.clients))
-        # Evenly spaced: the first clients of a partition can be its most skewed ones, and all of one group.
-        self.clients = [federation.clients[i * len(federation.clients) // count] for i in range(count)]
+        self.clients = evenly_spaced(plan.federation.clients, plan.evaluation.clients)
         self._last_results: dict[int, ClientResults] = {}  # by round, of clients that keep their data
 
     def evaluate_split(self, split: str, per_example: bool = False) -> SplitResult:

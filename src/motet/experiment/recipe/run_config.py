@@ -139,14 +139,14 @@ class CohortConfig:
     """How many clients take part in a round, and how they are sampled."""
 
     size: int | None = None  # clients per round; None: all
-    sampler: str = "round"  # round: seeded with the round number, as in FedNLP; seeded: also with the run's seed; oort
+    sampler: str = "round"  # round: by the round's number, as in FedNLP; seeded: and the run's seed; even: fixed; oort
     oort: OortConfig = OortConfig()  # options of the sampler oort: by utility and speed
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ConfigError(f"cohort.size is {self.size}; expected at least one client. Leave it out for all.")
-        if self.sampler not in ("round", "seeded", "oort"):
-            raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round', 'seeded' or 'oort'.")
+        if self.sampler not in ("round", "seeded", "even", "oort"):
+            raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round', 'seeded', 'even' or 'oort'.")
 
 
 @dataclass(frozen=True)
