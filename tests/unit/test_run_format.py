@@ -46,7 +46,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed() -> None:
     """Its checkpoint has the digest that the version with these names computed."""
     settings = {
         "wait_policy": {"quorum": 0.8, "eager": True},
-        "secure": {"type": "secagg", "outside": "clip"},
+        "secure": {"type": "secagg", "outside": "clip", "minimum": 4, "largest_weight": 9.0},
         "network": {"work": [1.0, 2.0]},
         "cohort": {"sampler": "oort"},
     }
@@ -54,7 +54,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed() -> None:
     assert config.wait_policy.stop_at_quorum
     assert config.network is not None
     assert config.network.compute_seconds == (1.0, 2.0)
-    assert config.digest == "79641c3a6c389d22"
+    assert config.digest == "87d012f7980fe9b7"
 
 
 def test_the_summary_of_an_older_run_gets_the_current_names(run: Path) -> None:

@@ -29,6 +29,8 @@ RENAMED_KEYS: dict[str, str] = {
     "wait_policy.eager": "wait_policy.stop_at_quorum",
     "network.work": "network.compute_seconds",
     "secure.neighbours": "secure.neighbors",
+    "secure.minimum": "secure.min_clients",
+    "secure.largest_weight": "secure.max_weight",
     "secure.outside": "secure.out_of_range",
     "solver.pull": "solver.proximal_mu",
     "evaluation.choose": "evaluation.best_round_metric",

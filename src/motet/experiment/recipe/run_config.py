@@ -39,7 +39,7 @@ NOT_IN_DIGEST = (
 DIGEST_NAMES = {
     "wait_policy": {"stop_at_quorum": "eager"},
     "network": {"compute_seconds": "work"},
-    "secure": {"out_of_range": "outside"},
+    "secure": {"out_of_range": "outside", "min_clients": "minimum", "max_weight": "largest_weight"},
 }
 
 
