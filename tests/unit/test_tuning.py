@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,16 @@ def test_a_mistake_in_a_search_of_a_suite_is_explained(old: str, new: str, messa
         build_searches(parse_suite("tuned", SUITE.replace(old, new)))
 
 
+def count_trials_of_another_grid(folder: Path) -> str:
+    """Change the suite in a copy of a folder, so that a trial no longer belongs to its grid. Return how it is counted."""
+    copy = folder.with_name("other-grid")
+    shutil.copytree(folder, copy)
+    (copy / "suite.yaml").write_text(SUITE.replace("[1e-3, 0.01, 0.1]", "[0.01, 0.1]"))
+    text = describe_search(load_benchmark(copy).tuned["methods"])
+    assert "with 2 trials of 1 seed for each row" in text
+    return text.partition("further trials: ")[2].partition(".")[0]
+
+
 def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_development_set(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE)
     words = ["bench", str(tmp_path / "tuned.yaml"), "--seeds", "1", "--only", "methods/FedAvg"]
@@ -194,8 +205,10 @@ def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_d
     markdown = (tmp_path / "out" / "results.md").read_text()
     assert "in the column mild, with 3 trials of 1 seed for each row (trials: rounds=1)" in markdown
     assert f"| FedAvg | all | accuracy {scores[best][1]:.4f} | `solver.lr={best}` |" in markdown  # type: ignore[index]
+    assert "Earlier searches" not in markdown
     again = CliRunner().invoke(app, words)
     assert ", search:" not in again.output and "2 runs, 2 done" in again.output
+    assert count_trials_of_another_grid(tmp_path / "out") == "1 for FedAvg"
     for path in list((tmp_path / "out" / "runs").iterdir()):  # a new recipe key changes the names of trials and runs
         config = path / "config.yaml"
         config.write_text(

@@ -47,6 +47,11 @@ class RunStore:
             if (summary := self.summary(name)) is not None:
                 yield run, float(summary["seconds"])
 
+    def finished_labels(self) -> set[str]:
+        """Return the labels of all finished runs in the folder, also of those that the suite no longer has."""
+        folders = [path.parent for path in (self.folder / "runs").glob("*/summary.json")]
+        return {str(summary["recipe"]) for folder in folders if (summary := load_summary(folder)) is not None}
+
     def software(self, name: str) -> str:
         """Return the version and commit of Motet that a finished run was made with."""
         return describe_software((self.summary(name) or {}).get("versions", {}))

@@ -5,7 +5,7 @@ A search has its own seeds, so the runs of a table are not those by which its se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ FIRST_SEARCH_SEED = 1  # the seeds of tables start at 42
 class RowSearch:
     """The trials of a row in one column, whose best settings some columns of the row use."""
 
+    label: str  # the labels of its trials begin with it
     table: str
     row: str
     column: str
@@ -53,6 +54,11 @@ class RowSearch:
             return Choice(self.row, len(self.trials), "", None, dict(self.trials[0].values), problem="not finished")
         return choose_trial(self.row, self.trials, self.keys, store, self.metric)
 
+    def count_earlier_trials(self, finished: Collection[str]) -> int:
+        """Return how many other trials of the row have run, by the labels of finished runs: those of an earlier grid."""
+        trials = {label for label in finished if label.startswith(f"{self.label}/")}
+        return len(trials - {run.config.recipe for run in self.runs})
+
 
 @dataclass(frozen=True)
 class TunedRow:
@@ -63,6 +69,7 @@ class TunedRow:
     seeds: int
     at: str  # the column of the search, if other columns use its settings; else empty
     changes: str  # what the trials change in the recipe
+    earlier_trials: int = 0  # of searches with another grid, in the same folder
 
 
 def build_searches(
@@ -93,14 +100,14 @@ def _build_search(suite: Suite, path: CellPath, columns: Sequence[str], quick: b
     metric = parse_metric(spec.metric or _first_score(table.metrics(column).values()))
     evaluation = {"save_example_scores": False, "test": False, "local": metric.kind in CLIENT_KINDS}
     layers = [*cell_settings(suite, path, quick), {"evaluation": evaluation}, spec.set]
-    trials = []
+    label, trials = "/".join((suite.name, *path)), []
     for values in draw_trials(keys[row], count_trials(list(keys.values()), spec.trials)):
-        label = "/".join((suite.name, *path, ", ".join(f"{p}={v}" for p, v in values.items())))
+        trial = f"{label}/{', '.join(f'{p}={v}' for p, v in values.items())}"
         seeds = range(FIRST_SEARCH_SEED, FIRST_SEARCH_SEED + spec.seeds)
-        runs = [build_run(label, [*layers, nest_settings(values)], seed, device) for seed in seeds]
+        runs = [build_run(trial, [*layers, nest_settings(values)], seed, device) for seed in seeds]
         trials.append(Trial(row, values, tuple(runs)))
     _check_dev_set(trials[0].runs[0])
-    return RowSearch(name, row, column, tuple(columns), spec, metric, keys[row], tuple(trials))
+    return RowSearch(label, name, row, column, tuple(columns), spec, metric, keys[row], tuple(trials))
 
 
 def _parse_keys(keys: Mapping[str, Any]) -> SearchKeys:
@@ -123,10 +130,12 @@ def _check_dev_set(run: BenchmarkRun) -> None:
 def choose_settings(searches: Sequence[RowSearch], store: RunStore) -> dict[str, list[TunedRow]]:
     """Return the chosen settings of the rows of each table."""
     chosen: dict[str, list[TunedRow]] = {}
+    finished = store.finished_labels() if searches else set()
     for search in searches:
         at = search.column if search.columns != (search.column,) else ""
         changes = ", ".join(f"{path}={value}" for path, value in flatten_settings(search.spec.set).items())
-        row = TunedRow(search.choose(store), search.columns, search.spec.seeds, at, changes)
+        earlier = search.count_earlier_trials(finished)
+        row = TunedRow(search.choose(store), search.columns, search.spec.seeds, at, changes, earlier)
         chosen.setdefault(search.table, []).append(row)
     return chosen
 
@@ -153,6 +162,8 @@ def describe_search(rows: Sequence[TunedRow]) -> str:
             f"{'seed' if seeds == 1 else 'seeds'} for each row{recipe}; the table has other seeds, and the test set was not "
             "read for the choice."
         )
+    if earlier := [f"{row.earlier_trials} for {row.choice.method}" for row in rows if row.earlier_trials]:
+        sentences.append(f"Earlier searches with another grid had further trials: {', '.join(earlier)}.")
     lines = ["| row | columns | on dev | settings | |", "| --- | --- | ---: | --- | --- |"]
     for row in rows:
         choice = row.choice
