@@ -130,7 +130,8 @@ def test_the_command_reads_a_corpus_a_partition_and_the_results_of_a_benchmark(m
     assert result.exit_code == 0, result.output
     assert "classification, 3 clients with 20 texts on average" in result.output
     assert "The nearest is methods, α=1." in result.output and "Best mean: FedOpt (6 seeds" in result.output
-    (first, *_) = load_settings(measured.folder)
+    first, second, *_ = load_settings(measured.folder)
+    assert list(second.methods) == ["FedOpt"], "a seed of FedAvg is missing at α=9"
     assert first.methods["FedOpt"].scores == pytest.approx((80.0, 78.0) * 3)
     difference, low, _ = first.bounds["centralized"].difference or (0.0, 0.0, 0.0)
     assert difference == pytest.approx(16) and low > 0, "95 against 79 on average"
@@ -170,23 +171,32 @@ def test_ranks_of_few_seeds_have_no_interval_and_no_verdict() -> None:
     )
 
 
-def test_figures_of_the_overview_leave_out_settings_and_bounds_with_missing_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_leave_out_settings_with_missing_methods_unless_all_lack_some() -> None:
+    complete, other = make_setting(FEATURES), make_setting(FEATURES, "b, mild")
+    fewer = replace(other, methods={name: other.methods[name] for name in ("FedAvg", "FedRep")})
+    (table,) = rank_methods({"label skew": ["mild"]}, [fewer, complete])
+    assert table.settings == (complete,)
+    (table,) = rank_methods({"label skew": ["mild"]}, [fewer])
+    assert list(table.ranks) == ["FedAvg", "FedRep"]
+
+
+def test_figures_of_the_overview_label_methods_and_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 
     figures: dict[str, Any] = {}
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({Path(path).stem: figure}))
-    complete, other = make_setting(FEATURES), make_setting(FEATURES, "b, strong")
-    fewer = replace(other, methods={**other.methods, "Ditto": replace(other.methods["Ditto"], scores=(79.0,) * 3)})
-    bound = replace(complete.methods["Ditto"], worst=60.0)
-    complete = replace(complete, bounds={"isolated": bound, "centralized": replace(bound, scores=(79.0,) * 3)})
-    draw_overview(rank_methods({"label skew": ["mild"]}, [complete]), [complete, fewer], tmp_path)
-    (panel,) = figures["overview-cost"].axes
+    setting = make_setting(FEATURES)
+    setting = replace(setting, bounds={"isolated": replace(setting.methods["Ditto"], worst=60.0)})
+    other = make_setting(FEATURES, "b, mild")
+    fewer = replace(other, methods={"FedRep": replace(other.methods["FedAvg"], worst=50.0)}, bounds={})
+    draw_overview(rank_methods({"label skew": ["mild"]}, [setting]), [fewer, setting], tmp_path)
+    fewer_panel, panel = figures["overview-cost"].axes
+    colors = [axes.get_lines()[0].get_markeredgecolor() for axes in (fewer_panel, panel)]
+    assert colors[0] != colors[1], "FedRep and FedAvg, each the first point of its panel"
     labels = (panel.get_title(), panel.get_xlabel(), panel.get_ylabel())
     assert labels == ("a, mild", "MB sent in a run, up and down", "local accuracy (%)")
     assert panel.get_legend_handles_labels()[1] == ["isolated"]
-    assert [text.get_text() for text in figures["overview-fairness"].axes[0].texts] == ["FedAvg", "isolated"]
+    assert [text.get_text() for text in figures["overview-fairness"].axes[1].texts] == ["FedAvg", "isolated"]
 
 
 def test_scores_that_differ_by_rounding_share_a_rank() -> None:

@@ -120,7 +120,7 @@ def best_in_all(settings: Sequence[MeasuredSetting]) -> list[str] | None:
 def collect_settings(
     suite: Suite, tables: Sequence[ResultTable], cells: Sequence[Cell], store: RunStore
 ) -> Iterator[MeasuredSetting]:
-    """Yield the columns of all tables that show a score."""
+    """Yield the columns of all tables that show a score, without rows that lack seeds: those are not compared."""
     for table in tables:
         spec = suite.table(table.name)
         metrics = heading_metrics(spec)
@@ -133,6 +133,8 @@ def collect_settings(
             if features is None or score is None:
                 continue
             methods, bounds = (_read_rows(table, rows, headings, score) for rows in (table.rows, table.bounds))
+            seeds = max((len(numbers.scores) for numbers in methods.values()), default=0)
+            methods, bounds = ({r: n for r, n in rows.items() if len(n.scores) == seeds} for rows in (methods, bounds))
             if methods:
                 yield MeasuredSetting(f"{table.name}, {column}", features, score.shows, methods, table.software, bounds)
 

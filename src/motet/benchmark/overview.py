@@ -8,7 +8,7 @@ changes would have a p-value of zero. Which methods are the best is taken from t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,12 @@ class RankTable:
 
 
 def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[MeasuredSetting]) -> list[RankTable]:
-    """Rank the methods in all complete settings of each kind."""
+    """Rank the methods of each kind, in the settings that have the most methods: others are not finished."""
     tables = []
     for kind, columns in kinds.items():
-        chosen = [s for s in settings if s.column in columns and len(s.methods) > 1 and _is_complete(s)]
+        of_kind = [s for s in settings if s.column in columns]
+        most = max((len(s.methods) for s in of_kind), default=0)
+        chosen = [s for s in of_kind if len(s.methods) == most]
         seeds = min((s.seeds for s in chosen), default=0)
         methods = [m for m in (chosen[0].methods if chosen else ()) if all(m in s.methods for s in chosen)]
         if seeds and len(methods) > 1:
@@ -58,15 +60,6 @@ def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[Measured
             ranks = stats.rankdata(-scores.round(9), axis=1).mean(0)  # equal up to rounding is a tie
             tables.append(RankTable(kind, tuple(chosen), dict(zip(methods, ranks, strict=True))))
     return tables
-
-
-def _is_complete(setting: MeasuredSetting) -> bool:
-    return len({len(numbers.scores) for numbers in setting.methods.values()}) == 1
-
-
-def _complete_bounds(setting: MeasuredSetting) -> MeasuredSetting:
-    bounds = {name: numbers for name, numbers in setting.bounds.items() if len(numbers.scores) >= setting.seeds}
-    return replace(setting, bounds=bounds)
 
 
 def render_overview(tables: Sequence[RankTable]) -> str:
@@ -88,8 +81,8 @@ def render_overview(tables: Sequence[RankTable]) -> str:
             verdict = f"best or not significantly worse in all of them: {'; '.join(best) or 'no method'}"
         sentences.append(f"- **{table.kind}** ({names}): {verdict}.")
     legend = (
-        "1 is the best rank. In brackets: 95 % intervals over seeds, on these corpora. Which methods are the best is taken "
-        "from the tests of the columns, over seeds and test examples."
+        "1 is the best rank. In brackets: 95 % intervals over seeds, on these corpora. –: without all seeds. Which methods "
+        "are the best is taken from the tests of the columns, over seeds and test examples."
     )
     return "\n\n".join(["\n".join(lines), "\n".join(sentences), legend])
 
@@ -102,11 +95,7 @@ def _describe_rank(table: RankTable, method: str) -> str:
 
 
 def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSetting], folder: Path) -> list[str]:
-    """Draw the figures of the overview, without settings in which methods lack seeds, and without bounds that lack some.
-
-    Return their names.
-    """
-    settings = [_complete_bounds(setting) for setting in settings if _is_complete(setting)]
+    """Draw the figures of the overview. Return their names."""
     _draw_ranks(tables, folder / f"{OVERVIEW}-ranks.png")
     names = ["ranks"]
     for name in ("cost", "fairness"):
@@ -146,6 +135,8 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
 def _draw_points(settings: Sequence[MeasuredSetting], name: str, path: Path) -> None:
     count = len(settings)
     columns = min(2, count)
+    methods = dict.fromkeys(method for setting in settings for method in setting.methods)
+    colors = {method: f"C{i % 10}" for i, method in enumerate(methods)}  # the same in all panels
     figure, panels = new_figure(columns, -(-count // columns), width=4.6, height=3.4)
     for axes, setting in zip(panels, settings, strict=False):
         axes.set_title(setting.name, fontsize=8)
@@ -154,7 +145,7 @@ def _draw_points(settings: Sequence[MeasuredSetting], name: str, path: Path) -> 
         axes.set_ylabel(score if name == "cost" else worst, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
-        _draw_setting(axes, setting, name)
+        _draw_setting(axes, setting, name, colors)
     for axes in panels[count:]:
         axes.axis("off")
     handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -165,14 +156,14 @@ def _draw_points(settings: Sequence[MeasuredSetting], name: str, path: Path) -> 
     save_figure(figure, path)
 
 
-def _draw_setting(axes: Any, setting: MeasuredSetting, name: str) -> None:
+def _draw_setting(axes: Any, setting: MeasuredSetting, name: str, colors: Mapping[str, str]) -> None:
     """Draw the points of one panel with their names. Bounds are hollow, or lines where they have no traffic to compare."""
     points = []
     rows = setting.methods if name == "cost" else {**setting.methods, **setting.bounds}
-    for i, (row, numbers) in enumerate(rows.items()):
+    for row, numbers in rows.items():
         if (point := _point(numbers, name)) is not None:
             is_bound = row in setting.bounds
-            color = "0.35" if is_bound else f"C{i % 10}"
+            color = "0.35" if is_bound else colors[row]
             points.append(LabeledPoint(*point, row, color))
             face = "none" if is_bound else color
             axes.plot(*point, "o", markersize=5, markerfacecolor=face, markeredgecolor=color)
