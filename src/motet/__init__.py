@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from motet.learning.custom_trainer import custom_federation as custom_federation
     from motet.learning.flower_clients import flower_federation as flower_federation
     from motet.learning.solver import Solver as Solver
+    from motet.report.run_callback import RunCallback as RunCallback
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _NAMES_BY_MODULE = {
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
     "motet.learning.flower_clients": ("flower_federation",),
     "motet.learning.solver": ("Solver",),
+    "motet.report.run_callback": ("RunCallback",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _RENAMED = {"centralised": "centralized", "own_federation": "custom_federation"}

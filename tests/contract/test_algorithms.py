@@ -22,7 +22,7 @@ from motet.core.work import Work
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
-from motet.optim import Apply
+from motet.optim import SGD
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.requests import Reply, Request
 from motet.transport.traffic import Traffic
@@ -198,7 +198,7 @@ def test_the_proximal_term_reduces_the_update(federation: Federation) -> None:
 
 
 def test_fedopt_without_momentum_is_fedavg(federation: Federation) -> None:
-    assert torch.equal(train(federation, fedopt(SOLVER, server=Apply())), train(federation, fedavg(SOLVER)))
+    assert torch.equal(train(federation, fedopt(SOLVER, server=SGD())), train(federation, fedavg(SOLVER)))
 
 
 def test_fedavg_without_shared_layers_is_isolated(federation: Federation) -> None:

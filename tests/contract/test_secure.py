@@ -179,4 +179,4 @@ def test_invalid_settings_are_rejected_before_a_run(settings: dict[str, Any], me
 
 def test_a_federation_below_the_minimum_is_rejected(federation: Federation) -> None:
     with pytest.raises(ConfigError, match="there are 4 clients, but a secure sum needs at least 5"):
-        make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(), secure=light_secagg(minimum=5))
+        make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(), secure=light_secagg(min_clients=5))

@@ -19,7 +19,7 @@ from motet.learning.objectives.atc_objectives import contrastive_loss
 from motet.models.encoder_decoder import init_encoder_decoder
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
-from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
+from motet.optim import SGD, Adagrad, Adam, Momentum, Yogi
 from motet.partitions.dirichlet import assign_rows, sample_mixtures
 
 ZERO = Params.from_tensors({"x": torch.zeros(2, dtype=torch.float64)})
@@ -55,8 +55,8 @@ def test_server_momentum_is_the_update_in_the_first_step_and_accumulates() -> No
     assert twice.flat.tolist() == pytest.approx((UPDATE.flat * 2.9).tolist())
 
 
-def test_apply_with_learning_rate_one_is_the_plain_average() -> None:
-    assert torch.equal(Apply().step(ZERO, UPDATE, None)[0].flat, UPDATE.flat)
+def test_sgd_with_learning_rate_one_is_the_plain_average() -> None:
+    assert torch.equal(SGD().step(ZERO, UPDATE, None)[0].flat, UPDATE.flat)
 
 
 # ---- parameter counts -----------------------------------------------------------------------------------------------

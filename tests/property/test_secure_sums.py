@@ -201,11 +201,11 @@ def test_a_masked_vector_does_not_show_its_weight() -> None:
 @pytest.mark.parametrize("bits", [None, 10])
 def test_the_error_of_a_sum_is_below_one_step_per_client(name: str, bits: int | None) -> None:
     vectors = make_vectors(9, size=3000)
-    secure = PROTOCOLS[name](bits=bits, largest_weight=16.0)
+    secure = PROTOCOLS[name](bits=bits, max_weight=16.0)
     mean, _ = secure_mean(vectors, secure)
     value, weight = exact_mean(vectors, vectors)
     step = secure.encoding.fixed_point.step(len(vectors), secure.masking.modulus)
-    bound = len(vectors) * step * secure.encoding.largest_weight / weight
+    bound = len(vectors) * step * secure.encoding.max_weight / weight
     error = float((mean.value.flat.double() - value).abs().max())
     assert error < bound + 1e-6
     if bits:
@@ -231,4 +231,4 @@ def test_a_weight_above_the_limit_is_rejected_with_the_option_to_change() -> Non
     vectors = {**make_vectors(3), "heavy": Weighted(Params.from_tensors({"x": torch.zeros(7)}), 5000.0)}
     _, transport = secure_mean(vectors, secagg())
     errors = [str(reply.error) for _, reply in transport.replies if reply.error]
-    assert "secure.largest_weight=1024" in errors[0]
+    assert "secure.max_weight=1024" in errors[0]

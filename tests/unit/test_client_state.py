@@ -93,6 +93,27 @@ def test_nothing_is_written_while_host_memory_suffices(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == set(states.stored.values())
 
 
+def test_states_that_fit_stay_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients take part in every round, and the device has room for four of six."""
+    states = ClientStates(tmp_path / "states", device_budget=17000, host_budget=10**9)
+    assert states.store is not None
+    reads, read_entry = list[str](), states.store.get
+    monkeypatch.setattr(states.store, "get", lambda name: [reads.append(name), read_entry(name)][1])
+    writes = []
+    for round_number in range(3):
+        reads.clear()
+        entries_before = states.store.last_number
+        for i in range(6):
+            assert read_value(states, f"c{i}") == (round_number - 1 if round_number else None)
+        for i in range(6):
+            states.put("p", f"c{i}", make_state(-1.0))  # a client may change its state twice in a round
+            states.put("p", f"c{i}", make_state(float(round_number)))
+        states.commit_round()
+        writes.append(states.store.last_number - entries_before)
+        assert len(states.values) == 4
+    assert (len(reads), writes) == (2, [4, 4, 4])  # two clients, and two writes of each
+
+
 def test_client_names_may_contain_any_characters(tmp_path: Path) -> None:
     folder = tmp_path / "states"
     states = ClientStates(folder, device_budget=1)

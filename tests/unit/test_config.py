@@ -169,7 +169,7 @@ def test_a_resolved_configuration_survives_a_round_trip_through_yaml() -> None:
     assert loaded == config
     assert resolve_defaults(loaded).digest == config.digest
     assert config.solver["lr"] == 0.002
-    assert config.server == {"type": "apply", "lr": 1.0}
+    assert config.server == {"type": "sgd", "lr": 1.0}
 
 
 def test_the_digest_depends_on_the_training_and_not_on_the_machine() -> None:

@@ -83,7 +83,16 @@ except SystemExit as end: print(end.code, [m for m in {UNUSED} if m in sys.modul
 print(torch.distributed.tensor.DTensor.__name__, hasattr(torch.distributed, "nothing"))
 print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item())
 """
-SCRIPTS = {"run": RUN, "compiler": COMPILER_IS_NEEDED, "failure": IMPORT_FAILS, "needy": NEEDY}
+TEXT_METRICS = f"""
+import sys
+from motet.learning.lean_transformers import allow_lean_import
+allow_lean_import()
+from motet.tasks.answer_metrics import rouge_l
+print(rouge_l(["two cats sleep"], ["two cats slept"]), [m for m in {UNUSED} if m in sys.modules and m != "scipy"])
+from importlib.util import find_spec
+print(find_spec("scipy.stats").name, find_spec("sklearn").name)
+"""
+SCRIPTS = {"run": RUN, "metrics": TEXT_METRICS, "compiler": COMPILER_IS_NEEDED, "failure": IMPORT_FAILS, "needy": NEEDY}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +101,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("lean")
     for name, script in SCRIPTS.items():
         (folder / f"{name}.py").write_text(script)
-    names = ["run", "compiler", "failure"]
+    names = ["run", "metrics", "compiler", "failure"]
     command = [sys.executable, "-c", FORKS, *(f"{name}.py" for name in names)]
     subprocess.run(command, cwd=folder, check=True)
     return {name: (folder / f"{name}.py.out").read_text().splitlines() for name in names}
@@ -102,6 +111,10 @@ def test_a_run_imports_only_the_packages_that_it_uses(outputs: dict[str, list[st
     """Each of these would add tenths of a second to every start. Code that needs the compiler can use it later."""
     # peft reads DTensor without importing it
     assert outputs["run"][-3:] == ["0 []", "DTensor False", "2.0"]
+
+
+def test_text_metrics_import_neither_sklearn_nor_pandas(outputs: dict[str, list[str]]) -> None:
+    assert outputs["metrics"] == ["[0.6666667] []", "scipy.stats sklearn"], "they can be imported later"
 
 
 def test_code_that_needs_the_compiler_gets_the_real_one(outputs: dict[str, list[str]]) -> None:

@@ -413,7 +413,7 @@ def test_a_cohort_below_the_minimum_is_rejected(server: MaliciousServer) -> None
 
 
 def test_each_client_has_its_own_minimum() -> None:
-    server = MaliciousServer(secagg(minimum=6))
+    server = MaliciousServer(secagg(min_clients=6))
     server.expect_error(server.clients[0], "share", ShareRequest(server.advertise()), "sums of at least 6")
 
 

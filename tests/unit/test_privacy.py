@@ -64,7 +64,7 @@ def test_only_a_vector_above_the_limit_is_clipped() -> None:
         Clip(0.0)
 
 
-@pytest.mark.parametrize("secure", [None, secagg(minimum=3)])
+@pytest.mark.parametrize("secure", [None, secagg(min_clients=3)])
 def test_clients_are_clipped_and_have_equal_weights(secure: Any) -> None:
     loud = Weighted(Params.from_tensors({"x": torch.full((4,), 3.0)}), 900.0)
     vectors = {**make_constant_vectors(3, 4, 0.25), "loud": loud}

@@ -146,7 +146,7 @@ def test_a_rule_over_the_sums_of_groups_works_under_masks(protocol: Any) -> None
     vectors = make_vectors(15)
     program = VectorProgram(vectors)
     honest = torch.stack([v.value.flat for v in vectors.values()])
-    secure = protocol(range=64.0, largest_weight=64.0)
+    secure = protocol(range=64.0, max_weight=64.0)
     liar = Weighted(Params(vectors["client-000"].value.layout, torch.full((7,), 60.0)), 60.0)
     lying = VectorProgram({**vectors, "client-000": liar})
 
@@ -251,7 +251,7 @@ def test_a_recipe_without_the_section_keeps_its_digest() -> None:
 
 
 def test_an_opened_sum_with_a_number_that_no_client_may_send_is_discarded() -> None:
-    secure = secagg(range=1.0, largest_weight=1.0)
+    secure = secagg(range=1.0, max_weight=1.0)
     masking = secure.masking
     words = np.array([2**31 - 1, 5, 0, 0], np.uint32)
     one = secure.encoding.fixed_point.encode(

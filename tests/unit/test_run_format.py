@@ -42,19 +42,22 @@ def test_a_run_from_before_there_were_versions_can_be_resumed(run: Path) -> None
     assert load_config(run).rounds == 4
 
 
-def test_a_run_with_former_names_of_keys_can_be_resumed() -> None:
-    """Its checkpoint has the digest that the version with these names computed."""
+def test_a_run_with_former_names_of_keys_can_be_resumed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its checkpoint has the digest that the version with these names computed. Nobody can change its names."""
     settings = {
         "wait_policy": {"quorum": 0.8, "eager": True},
-        "secure": {"type": "secagg", "outside": "clip"},
+        "secure": {"type": "secagg", "outside": "clip", "minimum": 4, "largest_weight": 9.0},
         "network": {"work": [1.0, 2.0]},
         "cohort": {"sampler": "oort"},
+        "server": {"type": "apply"},
     }
-    config = RunConfig.from_settings("toy", settings)
+    (run / "config.yaml").write_text(json.dumps(settings))
+    config = load_config(run)
     assert config.wait_policy.stop_at_quorum
     assert config.network is not None
     assert config.network.compute_seconds == (1.0, 2.0)
-    assert config.digest == "79641c3a6c389d22"
+    assert config.digest == "627aebcb29666878"
+    assert capsys.readouterr().err == ""
 
 
 def test_the_summary_of_an_older_run_gets_the_current_names(run: Path) -> None:

@@ -49,7 +49,7 @@ COSTLY = {"privacy": {"type": "local", "clip": 1.0, "noise": 0.1, "budget": 0.01
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        (SECAGG, r"there are 2 clients, but a secure sum needs at least 3 \(secure.minimum\)"),
+        (SECAGG, r"there are 2 clients, but a secure sum needs at least 3 \(secure.min_clients\)"),
         ({**SECAGG, "transport": {"type": "grpc", "allow": "allowed.yaml"}}, "there are 2 clients"),
         ({**GROUPED, "transport": {"type": "grpc", "clients": 4}}, r"robust.groups"),
         ({**COSTLY, "transport": {"type": "grpc", "clients": 4}}, r"the first round alone would spend"),

@@ -21,7 +21,7 @@ from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 @message
@@ -37,7 +37,7 @@ class DittoClientState:
 class Ditto(Algorithm):
     solver: Solver
     lam: float
-    server: ServerOptimizer = Apply()
+    server: ServerOptimizer = SGD()
     weighting: Weighting = "examples"
     shared: Layers = Layers.all()
     name: str = "ditto"
@@ -82,7 +82,7 @@ class Ditto(Algorithm):
 def ditto(
     solver: Solver = Solver(optimizer="sgd"),
     lam: float = 0.1,
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
 ) -> Ditto:

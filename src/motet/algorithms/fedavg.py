@@ -26,7 +26,7 @@ from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 Weighting = Literal["examples", "batches", "processed", "uniform"]
 Sends = Literal["updates", "weights"]
@@ -42,7 +42,7 @@ class FedAvgState:
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
     solver: Solver
-    server: ServerOptimizer = Apply()
+    server: ServerOptimizer = SGD()
     shared: Layers = Layers.all()
     weighting: Weighting = "examples"
     sends: Sends = "updates"
@@ -115,7 +115,7 @@ def reply_weight(weighting: Weighting, ctx: Context, result: FitResult) -> float
 
 def fedavg(
     solver: Solver = Solver(optimizer="sgd"),
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
     sends: Sends = "updates",

@@ -22,7 +22,7 @@ from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 @message
@@ -93,7 +93,7 @@ def fedavg_st(
     solver: Solver = Solver(optimizer="sgd"),
     groups: Mapping[str, tuple[str, ...]] = {},
     shared: tuple[str, ...] = ("all",),
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
 ) -> GroupedFedAvg:
     """A separate FedAvg for each group of clients with similar tasks (FedAvg-ST, a baseline of ATC)."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from motet.algorithms.fedavg import FedAvg, Weighting
 from motet.core.layers import Layers
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 def fedbn(
     solver: Solver = Solver(optimizer="sgd"),
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:

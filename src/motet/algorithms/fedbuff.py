@@ -17,10 +17,10 @@ from __future__ import annotations
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
-def fedbuff(solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), buffer: int = 4) -> FedAvg:
+def fedbuff(solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = SGD(), buffer: int = 4) -> FedAvg:
     """Clients work at their own pace, and the server averages `buffer` updates at a time (Nguyen et al. 2022)."""
     if buffer < 1:
         raise ConfigError(f"algorithm.buffer is {buffer}; expected at least one reply.")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from motet.algorithms.fedavg import FedAvg, Weighting
 from motet.core.layers import Layers
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 def fedprox(
     solver: Solver = Solver(optimizer="sgd"),
     mu: float = 1.0,
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:

@@ -20,7 +20,7 @@ from motet.algorithms.fedavg import FedAvg, Sends, Weighting
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 CriticalLayer = int | Literal["half", "all"]
 EmbeddingMode = Literal["frozen", "local", "global"]
@@ -46,7 +46,7 @@ def fedsplit(
     c: CriticalLayer = "half",
     embeddings: EmbeddingMode = "frozen",
     mu: float = 0.0,
-    server: ServerOptimizer = Apply(),
+    server: ServerOptimizer = SGD(),
     weighting: Weighting = "examples",
     sends: Sends = "updates",
 ) -> FedAvg:

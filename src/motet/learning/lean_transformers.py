@@ -1,4 +1,4 @@
-"""Import the models of transformers without packages that no command of Motet uses.
+"""Import the models of transformers, and NLTK, without packages that no command of Motet uses.
 
 The modeling files of transformers import torch's compiler, tensor parallelism, torchvision, scipy and sklearn. A text
 model on one device calls none of them, and they take more than half of the time before a command trains. After
@@ -26,7 +26,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -117,6 +117,12 @@ def _installed_packages_on_demand() -> Iterator[None]:
         metadata.packages_distributions = read_all
 
 
+def import_nltk() -> None:
+    """Import NLTK, if that is allowed without scipy and sklearn (and so pandas), which it can work without."""
+    with _hidden_modules("scipy.stats", "sklearn") if _is_allowed else nullcontext():
+        importlib.import_module("nltk")
+
+
 def save_leanly(save: Callable[[Path], object], folder: Path) -> None:
     """Save a model without a check whether it was compiled or is spread over devices, if that is possible."""
     try:
@@ -134,12 +140,23 @@ def _skipped_checks() -> Iterator[None]:
         return
     unwrap_model = models.unwrap_model
     models.unwrap_model = lambda model: model
-    sys.modules[_PARALLELISM] = None  # type: ignore[assignment] # an import raises an ImportError
+    try:
+        with _hidden_modules(_PARALLELISM):
+            yield
+    finally:
+        models.unwrap_model = unwrap_model
+
+
+@contextmanager
+def _hidden_modules(*names: str) -> Iterator[None]:
+    """Inside the block, these modules cannot be imported, unless they are already loaded."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type] # None: an import raises an ImportError
     try:
         yield
     finally:
-        models.unwrap_model = unwrap_model
-        del sys.modules[_PARALLELISM]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def _postpone_compiler() -> None:

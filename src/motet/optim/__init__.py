@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from motet.optim.adaptive import Adagrad, Adam, Yogi
-from motet.optim.sgd import Apply, Momentum, ServerOptimizer
+from motet.optim.sgd import SGD, Momentum, ServerOptimizer
 
 SERVER_OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
-    "apply": Apply,
+    "sgd": SGD,
     "momentum": Momentum,
     "adam": Adam,
     "yogi": Yogi,
     "adagrad": Adagrad,
 }
 
-__all__ = ["SERVER_OPTIMIZERS", "Adagrad", "Adam", "Apply", "Momentum", "ServerOptimizer", "Yogi"]
+__all__ = ["SERVER_OPTIMIZERS", "SGD", "Adagrad", "Adam", "Momentum", "ServerOptimizer", "Yogi"]

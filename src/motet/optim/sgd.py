@@ -21,7 +21,7 @@ class ServerOptimizer(Protocol):
 
 
 @dataclass(frozen=True)
-class Apply:
+class SGD:
     """x ← x + η·Δ. With η = 1 this is the plain average of the clients' models."""
 
     lr: float = 1.0

@@ -115,7 +115,7 @@ class RobustSum:
         if self.groups and clients // self.groups < minimum:
             raise ConfigError(
                 f"robust.groups={self.groups} divides {clients} clients into groups of {clients // self.groups}, and a "
-                f"secure sum hides a client only among {minimum} (secure.minimum). Lower robust.groups, or use a larger "
+                f"secure sum hides a client only among {minimum} (secure.min_clients). Lower robust.groups, or use a larger "
                 "cohort.size."
             )
 

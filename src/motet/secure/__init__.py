@@ -17,10 +17,10 @@ OutOfRange = Literal["refuse", "clip"]
 
 def _build_secure_sum(
     masking: Any,
-    minimum: int = 3,
+    min_clients: int = 3,
     range: float = 4.0,
     bits: int | None = None,
-    largest_weight: float = 1024.0,
+    max_weight: float = 1024.0,
     out_of_range: OutOfRange = "refuse",
     identities: str | None = None,
     seeded: bool = False,
@@ -35,8 +35,8 @@ def _build_secure_sum(
     fixed_point = FixedPoint(max_abs=range, bits=bits, out_of_range=out_of_range)
     return SecureSum(
         masking,
-        encoding=SumEncoding(fixed_point, largest_weight=largest_weight, codecs=codecs),
-        policy=ClientPolicy(min_clients=minimum),
+        encoding=SumEncoding(fixed_point, max_weight=max_weight, codecs=codecs),
+        policy=ClientPolicy(min_clients=min_clients),
         identities=Identities(identities),
         seeded=seeded,
     )

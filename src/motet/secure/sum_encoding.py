@@ -27,13 +27,13 @@ WEIGHT_WORDS = 2  # a vector ends with the two words of its weight
 class SumEncoding:
     """Encodes a reply's numbers times its weight, and then the weight.
 
-    Float32 numbers are scaled by weight / `largest_weight`. `noise` is added inside the integers of some methods'
+    Float32 numbers are scaled by weight / `max_weight`. `noise` is added inside the integers of some methods'
     replies, by their address. `max_norms` are the largest norms of some methods' replies, also after rounding; these
     replies have weight 1.
     """
 
     fixed_point: FixedPoint = FixedPoint()
-    largest_weight: float = 1024.0
+    max_weight: float = 1024.0
     codecs: CodecChain = CodecChain()
     noise: Mapping[str, SkellamNoise] = field(default_factory=dict)
     max_norms: Mapping[str, float] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class SumEncoding:
     def encode(
         self, reply: Weighted, address: str, clients: int, masking: Masking, rng: np.random.Generator
     ) -> EncodedVector:
-        if not 0 <= reply.weight <= self.largest_weight:
+        if not 0 <= reply.weight <= self.max_weight:
             raise ConfigError(
-                f"a reply has a weight above secure.largest_weight={self.largest_weight:g}, or below 0; raise it to the "
+                f"a reply has a weight above secure.max_weight={self.max_weight:g}, or below 0; raise it to the "
                 "largest number of examples of a client, or use algorithm.weighting=uniform."
             )
         numbers = self._encode_numbers(reply, address, clients, masking, rng)
@@ -59,7 +59,7 @@ class SumEncoding:
     def decode(self, words: np.ndarray, total: MaskedTotal, address: str, clients: int, masking: Masking) -> Weighted:
         """Return the weighted mean from the unmasked words of a sum over `total.clients`."""
         weight = float(self.fixed_point.decode(words[-WEIGHT_WORDS:], True, clients, masking.modulus))
-        if not 0 <= weight <= len(total.clients) * self.largest_weight:
+        if not 0 <= weight <= len(total.clients) * self.max_weight:
             raise RunError(
                 "the sum has weights that its clients cannot have, so a client sent a false share or vector; "
                 "the sum is discarded."
@@ -101,7 +101,7 @@ class SumEncoding:
         return self.fixed_point.encode(flat, reply.weight / self._scale(address), clients, masking.modulus, rng)
 
     def _scale(self, address: str) -> float:
-        return 1.0 if address in self.max_norms else self.largest_weight
+        return 1.0 if address in self.max_norms else self.max_weight
 
     def _limit_norm(self, flat: torch.Tensor, max_norm: float, clients: int, modulus: int) -> torch.Tensor:
         """Shorten a vector so that it does not exceed `max_norm` after each number is rounded by up to one step."""

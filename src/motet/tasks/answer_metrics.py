@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from motet.tasks.rouge_tokenizer import RougeTokenizer
+from motet.tasks.rouge_tokenizer import create_rouge_scorer
 
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation + "“”‘’«»…–—")
 
@@ -29,9 +29,7 @@ def exact_matches(generated: Sequence[str], references: Sequence[str]) -> np.nda
 
 def rouge_l(generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return ROUGE-L (F1, with stemming) of each answer."""
-    from rouge_score.rouge_scorer import RougeScorer
-
-    scorer = RougeScorer(["rougeL"], tokenizer=RougeTokenizer(stemming=True))
+    scorer = create_rouge_scorer(["rougeL"], stemming=True)
     pairs = zip(generated, references, strict=True)
     return np.array([scorer.score(reference, text)["rougeL"].fmeasure for text, reference in pairs], np.float32)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import regex
+
+from motet.learning.lean_transformers import import_nltk
 
 MIN_STEM_LENGTH = 4  # shorter words are not stemmed, as in rouge-score
 # Scripts without spaces between words. Each letter, with the marks on it, counts as a word.
@@ -40,6 +43,14 @@ class RougeTokenizer:
         from nltk.stem.porter import PorterStemmer
 
         return PorterStemmer()
+
+
+def create_rouge_scorer(types: Sequence[str], stemming: bool) -> Any:
+    """Return a scorer of rouge-score with our words."""
+    import_nltk()
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(list(types), tokenizer=RougeTokenizer(stemming))
 
 
 def split_sentences(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.messages import message
-from motet.tasks.rouge_tokenizer import RougeTokenizer, has_unspaced_words, split_sentences
+from motet.tasks.rouge_tokenizer import create_rouge_scorer, has_unspaced_words, split_sentences
 
 BETA = 1.2  # of FedNLP's ROUGE-L: recall counts more than precision
 ROUGE_TYPES = ("rougeL", "rouge1", "rouge2", "rougeLsum")
@@ -69,10 +69,8 @@ class TextMetrics:
 
     def _rouge_rows(self, generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Return one row per text: F1 of ROUGE_TYPES, then ROUGE-L with β = 1.2."""
-        from rouge_score.rouge_scorer import RougeScorer
-
-        scorer = RougeScorer(list(ROUGE_TYPES), tokenizer=RougeTokenizer(self.stemming))
-        unstemmed = RougeScorer(["rougeL"], tokenizer=RougeTokenizer(stemming=False)) if self.stemming else scorer
+        scorer = create_rouge_scorer(ROUGE_TYPES, self.stemming)
+        unstemmed = create_rouge_scorer(["rougeL"], stemming=False) if self.stemming else scorer
         rows = np.zeros((len(generated), len(ROUGE_TYPES) + 1))
         for i, (text, reference) in enumerate(zip(generated, references, strict=True)):
             lines = ["\n".join(split_sentences(t)) for t in (reference, text)]

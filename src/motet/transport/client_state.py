@@ -19,6 +19,9 @@ class ClientStates:
     Changes take effect when the round is committed, so that a checkpoint never contains half a round.
     Up to `device_budget` bytes stay as tensors on the device where they were created. The rest is serialized: up to
     `host_budget` bytes in host memory, then in files. Without a folder everything stays as it is.
+
+    A state that does not fit makes room for itself only when a round is committed. If every client takes part in every
+    round, evicting states whenever one is read or written would serialize all of them instead of the surplus.
     """
 
     def __init__(self, folder: Path | None = None, device_budget: int = 2**30, host_budget: int = 0) -> None:
@@ -49,20 +52,22 @@ class ClientStates:
         if key not in self.stored:
             return None
         value = self._require_store().get(self.stored[key])
-        self._keep(key, value, measure_payload(value))
+        size = measure_payload(value)
+        if self.bytes_on_device + size <= self.device_budget:
+            self._keep(key, value, size)
         return value
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         key = (program, client)
-        self.changed[key] = value
+        self.changed.pop(key, None)
         self.changed_stored.pop(key, None)
+        self.changed_bytes -= self.changed_sizes.pop(key, 0)
         size = measure_payload(value)
-        self.changed_bytes += size - self.changed_sizes.get(key, 0)
-        self.changed_sizes[key] = size
-        if self.store is not None and self.changed_bytes > self.device_budget:
-            for changed_key, state in self.changed.items():
-                self.changed_stored[changed_key] = self.store.put("-".join(changed_key), state)
-            self._clear_changed()
+        if self.store is not None and self.changed_bytes + size > self.device_budget:
+            self.changed_stored[key] = self.store.put("-".join(key), value)
+            return
+        self.changed[key], self.changed_sizes[key] = value, size
+        self.changed_bytes += size
 
     def commit_round(self) -> None:
         """Make the changes of the round permanent."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from motet.algorithms.fedavg import FedAvg, Weighting
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 def fedit(
-    solver: Solver = Solver(lr=3e-4), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(lr=3e-4), server: ServerOptimizer = SGD(), weighting: Weighting = "examples"
 ) -> FedAvg:
     """Average LoRA adapters with FedAvg and AdamW clients (Zhang et al. 2024)."""
     return FedAvg(solver, server, weighting=weighting, name="fedit")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from motet.algorithms.fedavg import FedAvg, Weighting
 from motet.algorithms.lora.adapter_pairs import A_LAYERS
 from motet.learning.solver import Solver
-from motet.optim import Apply, ServerOptimizer
+from motet.optim import SGD, ServerOptimizer
 
 
 def ffa_lora(
-    solver: Solver = Solver(lr=3e-4), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(lr=3e-4), server: ServerOptimizer = SGD(), weighting: Weighting = "examples"
 ) -> FedAvg:
     """Train and average only the B of LoRA adapters; A stays at its random start (Sun et al. 2024)."""
     return FedAvg(solver, server, shared=~A_LAYERS, trained=~A_LAYERS, weighting=weighting, name="ffa_lora")

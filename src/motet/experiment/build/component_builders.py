@@ -142,7 +142,9 @@ def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> S
     sizes = {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients}
     for path, size in sizes.items():
         if size is not None and size < minimum:
-            raise ConfigError(f"{path} is {size}, but a secure sum needs at least {minimum} clients (secure.minimum).")
+            raise ConfigError(
+                f"{path} is {size}, but a secure sum needs at least {minimum} clients (secure.min_clients)."
+            )
     return secure
 
 
@@ -206,7 +208,7 @@ def _check_masked_rule(config: RunConfig, robust: RobustSum) -> None:
     remedy = "" if robust.rule is None else "Compare the sums of groups instead, with robust.groups=5. "
     raise PrivacyError(
         f"robust.type={name} compares the replies of individual clients, and secure.type={secure} hides them. {remedy}Or "
-        "bound them with secure.range and secure.largest_weight, which every opened sum is checked against, or set "
+        "bound them with secure.range and secure.max_weight, which every opened sum is checked against, or set "
         "secure.type=none."
     )
 

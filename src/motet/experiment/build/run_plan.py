@@ -105,7 +105,7 @@ class RunPlan:
         if clients < secure.policy.min_clients:
             raise ConfigError(
                 f"there are {clients} clients, but a secure sum needs at least {secure.policy.min_clients} "
-                "(secure.minimum); add clients."
+                "(secure.min_clients); add clients."
             )
         secure.check_noise(self.cohort_size)
 

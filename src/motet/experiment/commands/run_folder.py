@@ -13,6 +13,7 @@ import yaml
 from motet.core.errors import ConfigError, first_line
 from motet.experiment.commands.run_format import check_format, write_format
 from motet.experiment.commands.run_records import SummaryRecord, update_summary_names
+from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import find_start_folder
 from motet.experiment.recipe.yaml_files import read_yaml
@@ -130,7 +131,8 @@ def load_config(folder: Path) -> RunConfig:
         raise ConfigError(f"'{path}' is not YAML: {first_line(error)}. Restore the file.") from None
     if not isinstance(settings, dict):
         raise ConfigError(f"'{path}' has no settings; expected sections such as data and model. Restore the file.")
-    return RunConfig.from_settings(str(settings.pop("recipe", folder.name)), settings)
+    current = update_names(settings, announce=lambda change: None)  # the user did not write this file
+    return RunConfig.from_settings(str(current.pop("recipe", folder.name)), current)
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:

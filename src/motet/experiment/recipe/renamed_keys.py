@@ -16,11 +16,13 @@ path of its key:
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from motet.core.errors import ConfigError
+
+Announce = Callable[[str], None]  # gets a sentence such as "'old' is now 'new'"
 
 RENAMED_KEYS: dict[str, str] = {
     "patience": "wait_policy",
@@ -29,6 +31,8 @@ RENAMED_KEYS: dict[str, str] = {
     "wait_policy.eager": "wait_policy.stop_at_quorum",
     "network.work": "network.compute_seconds",
     "secure.neighbours": "secure.neighbors",
+    "secure.minimum": "secure.min_clients",
+    "secure.largest_weight": "secure.max_weight",
     "secure.outside": "secure.out_of_range",
     "solver.pull": "solver.proximal_mu",
     "evaluation.choose": "evaluation.best_round_metric",
@@ -64,29 +68,35 @@ RENAMED_VALUES: dict[str, dict[str, str]] = {
     "algorithm.type": {"centralised": "centralized"},
     "algorithm.second_stage": {"neighbours": "neighbors"},
     "algorithm.pairing": {"drawn": "random"},
+    "server.type": {"apply": "sgd"},
 }
 NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name
 
 
-def update_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested recipe settings with old keys and values replaced by the new ones, also in groups and baselines."""
-    updated = _update_section(settings, "")
+def update_names(settings: Mapping[str, Any], announce: Announce | None = None) -> dict[str, Any]:
+    """Return nested recipe settings with old keys and values replaced by the new ones, also in groups and baselines.
+
+    `announce` is told each change, by default to print it once.
+    """
+    announce = announce or print_rename_once
+    updated = _update_section(settings, "", announce)
     for (section, key), name in MOVED_KEYS.items():
         if isinstance(options := updated.get(section), Mapping) and key in options:
-            print_rename_once(f"recipe key '{section}.{key}' is now '{name}'")
+            announce(f"recipe key '{section}.{key}' is now '{name}'")
             updated[section] = {k: v for k, v in options.items() if k != key}
             updated.setdefault(name, options[key])
     groups, baselines = updated.get("groups"), updated.get("baselines")
     if isinstance(groups, list | tuple):
-        updated["groups"] = [update_names(group) if isinstance(group, Mapping) else group for group in groups]
+        updated["groups"] = [update_names(group, announce) if isinstance(group, Mapping) else group for group in groups]
     if isinstance(baselines, Mapping):
         updated["baselines"] = {
-            name: update_names(change) if isinstance(change, Mapping) else change for name, change in baselines.items()
+            name: update_names(change, announce) if isinstance(change, Mapping) else change
+            for name, change in baselines.items()
         }
     return updated
 
 
-def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _update_section(section: Mapping[str, Any], path: str, announce: Announce) -> dict[str, Any]:
     """`path` is the section's new path, "" for the top level."""
     updated: dict[str, Any] = {}
     new_names = _new_names(path)
@@ -102,8 +112,8 @@ def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
                 )
             if "." in name and not value:
                 continue  # configurations of older runs state that there is none: lora: 0
-            print_rename_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
-        new_value = _update_value(value, _join(path, str(name)))
+            announce(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
+        new_value = _update_value(value, _join(path, str(name)), announce)
         if name != key or not path:
             _set_nested(updated, str(name), new_value)
         else:
@@ -124,17 +134,17 @@ def _set_nested(section: dict[str, Any], name: str, value: Any) -> None:
     _set_nested(section[key], rest, value)
 
 
-def _update_value(value: Any, path: str) -> Any:
+def _update_value(value: Any, path: str, announce: Announce) -> Any:
     if isinstance(value, Mapping):
-        return _update_section(value, path)
+        return _update_section(value, path, announce)
     if isinstance(value, list | tuple):
-        return [_update_value(item, path) if isinstance(item, str) else item for item in value]
+        return [_update_value(item, path, announce) if isinstance(item, str) else item for item in value]
     if not isinstance(value, str):
         return value
     for key in (path, *(f"{path}.{name}" for name in NAME_KEYS)):
         if value in RENAMED_VALUES.get(key, {}):
             new_value = RENAMED_VALUES[key][value]
-            print_rename_once(f"recipe value '{key}={value}' is now '{key}={new_value}'")
+            announce(f"recipe value '{key}={value}' is now '{key}={new_value}'")
             return new_value
     return value
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from motet.core.errors import ConfigError
 from motet.datasets.load_corpus import DataConfig
+from motet.experiment.recipe.config_digest import hash_settings
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.group_defaults import expand_groups
 from motet.experiment.recipe.renamed_keys import update_names
@@ -22,25 +21,6 @@ from motet.transport.wait_policy import WaitPolicy
 T = TypeVar("T")
 _FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,100}")
 Precision = Literal["auto", "float32", "bfloat16"]
-
-# Settings that change neither what is trained nor how. Server and clients may differ in them, and so may a resumed run.
-NOT_IN_DIGEST = (
-    "recipe",
-    "device",
-    "precision",
-    "transport",
-    "network",
-    "evaluation",
-    "checkpoint",
-    "baselines",
-    "track",
-)
-# Keys that were renamed after runs had begun: the digest of these runs contains the former names.
-DIGEST_NAMES = {
-    "wait_policy": {"stop_at_quorum": "eager"},
-    "network": {"compute_seconds": "work"},
-    "secure": {"out_of_range": "outside"},
-}
 
 
 @dataclass(frozen=True)
@@ -257,21 +237,7 @@ class RunConfig:
     @property
     def digest(self) -> str:
         """A hash of the settings that must agree between server and clients, and between a run and its resumed part."""
-        settings = {name: value for name, value in self.to_dict().items() if name not in NOT_IN_DIGEST}
-        for section in ("robust", "attack"):  # runs that began before these sections existed keep their digest
-            if settings[section] == {"type": "none"}:
-                del settings[section]
-        if self.cohort.sampler == "oort":
-            settings["network"] = _to_plain(self.network)  # its clock chooses the cohorts
-        else:
-            del settings["cohort"]["oort"]
-        settings["solver"].pop("micro_batch", None)  # saves memory, and changes no result
-        if settings["solver"].get("keep_state") is False:  # runs that began before this key keep their digest
-            del settings["solver"]["keep_state"]
-        for section, names in DIGEST_NAMES.items():
-            if settings.get(section):
-                settings[section] = {names.get(key, key): value for key, value in settings[section].items()}
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        return hash_settings(self.to_dict())
 
 
 def require_folder_name(name: str, path: str) -> None:
