@@ -92,17 +92,13 @@ def build_federation(
     by_source: dict[str, list[GroupConfig]] = {}
     for group in groups:
         by_source.setdefault(_source_key(group), []).append(group)
-    populations = {key: _build_population(same, seed, load, on_inspection) for key, same in by_source.items()}
-    counts = {key: iter(_count_clients(same, populations[key])) for key, same in by_source.items()}
-    specs: list[GroupSpec] = []
-    previous: dict[str, ClientRange] = {}
-    for group, name in zip(groups, _name_groups(groups, populations), strict=True):
-        key = _source_key(group)
-        first = previous[key].stop if key in previous else 0
-        prefix = previous[key].prefix if key in previous else f"{name}/" if len(by_source) > 1 else ""
-        names = populations[key].partition.clients
-        previous[key] = ClientRange(names=names, start=first, stop=first + next(counts[key]), prefix=prefix)
-        specs.append(GroupSpec(name, populations[key], previous[key], group.model))
+    populations = {key: _build_population(members, seed, load, on_inspection) for key, members in by_source.items()}
+    names = _name_groups(groups, populations)
+    ranges = _assign_clients(groups, names, populations)
+    specs = [
+        GroupSpec(name, populations[_source_key(group)], clients, group.model)
+        for group, name, clients in zip(groups, names, ranges, strict=True)
+    ]
     return poison_federation(_assemble(specs, config.model, seed), build_attack(config))
 
 
@@ -165,14 +161,15 @@ def _source_key(group: GroupConfig) -> str:
 
 
 def _build_population(
-    same: Sequence[GroupConfig], seed: Seed, load: CorpusLoader, on_inspection: ShowInspection | None
+    groups: Sequence[GroupConfig], seed: Seed, load: CorpusLoader, on_inspection: ShowInspection | None
 ) -> Population:
-    first = same[0]
+    """Load the corpus of groups with the same data, and divide it over all of their clients."""
+    first = groups[0]
     with span("read the corpus", "data"):
         corpus = load(first.data, seed, None if first.task.type == "auto" else first.task.type)
     with span("inspect the corpus", "data"):
         inspection = check_corpus(corpus, first.data, on_inspection=on_inspection)
-    counts = [group.clients for group in same]
+    counts = [group.clients for group in groups]
     partition = first.partition
     if None not in counts:
         partition = ComponentConfig(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
@@ -216,14 +213,29 @@ def _name_groups(groups: Sequence[GroupConfig], populations: Mapping[str, Popula
     return names
 
 
-def _count_clients(same: Sequence[GroupConfig], population: Population) -> list[int]:
+def _assign_clients(
+    groups: Sequence[GroupConfig], names: Sequence[str], populations: Mapping[str, Population]
+) -> list[ClientRange]:
+    """Return the clients of each group. The groups of a population get its clients in order."""
+    ranges: dict[int, ClientRange] = {}
+    for key, population in populations.items():
+        members = [i for i, group in enumerate(groups) if _source_key(group) == key]
+        prefix = f"{names[members[0]]}/" if len(populations) > 1 else ""
+        start = 0
+        for i, count in zip(members, _count_clients([groups[i] for i in members], population), strict=True):
+            ranges[i] = ClientRange(names=population.partition.clients, start=start, stop=start + count, prefix=prefix)
+            start += count
+    return [ranges[i] for i in range(len(groups))]
+
+
+def _count_clients(groups: Sequence[GroupConfig], population: Population) -> list[int]:
     """Return how many clients of a population each of its groups has; one group may take all that the others leave."""
-    available, requested = len(population.partition), [group.clients for group in same]
+    available, requested = len(population.partition), [group.clients for group in groups]
     rest = available - sum(n or 0 for n in requested)
     open_ended = requested.count(None)
     if (rest and not open_ended) or rest < open_ended or open_ended > 1:
         raise ConfigError(
-            f"groups: {population.corpus.name} is divided over {available} clients ({same[0].partition.type}), and its "
+            f"groups: {population.corpus.name} is divided over {available} clients ({groups[0].partition.type}), and its "
             f"groups ask for {', '.join('the rest' if n is None else str(n) for n in requested)}; "
             f"let their 'clients' sum to {available}, or leave it out in one of them."
         )
