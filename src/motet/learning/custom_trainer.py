@@ -145,7 +145,7 @@ class CustomFederation:
 
     trainer: Trainer
     data: Mapping[ClientId, tuple[Any, Any]]  # (train, test)
-    held_out: Any
+    global_test: Any
     task: CustomTask
     seed: Seed
     clients: ClientList
@@ -171,7 +171,7 @@ class CustomFederation:
         read_state: Callable[[str], Any] = lambda program: None,
     ) -> CustomContext:
         train, test = self.data[client]
-        splits = {"train": train, "test": test, "global": self.held_out}
+        splits = {"train": train, "test": test, "global": self.global_test}
         seed = self.seed.derive("client", client, round, address.partition(".")[2])
         return CustomContext(
             client=client,
@@ -186,7 +186,7 @@ class CustomFederation:
         )
 
     def server_context(self, round: int) -> CustomContext:
-        splits = {"train": (), "global": self.held_out}
+        splits = {"train": (), "global": self.global_test}
         return CustomContext(
             client="the server",
             round=round,
@@ -201,28 +201,22 @@ class CustomFederation:
 def custom_federation(
     trainer: Trainer,
     data: Mapping[ClientId, tuple[Any, Any]],
-    held_out: Any,
+    global_test: Any,
     *,
-    primary_metric: str = "",
+    primary_metric: str,
     seed: int = 42,
-    headline: str = "",
 ) -> CustomFederation:
     """Make a federation from a single-process trainer and each client's data.
 
-    `data` maps each client to its training and test data, `held_out` is the global test set. The trainer's `test` must
-    report `primary_metric`; `headline` is its former name and still works.
+    `data` maps each client to its training and test data, `global_test` is the global test set. The trainer's `test`
+    must report `primary_metric`.
     """
-    primary_metric = primary_metric or headline
-    if not primary_metric:
-        raise ConfigError(
-            "custom_federation: primary_metric is missing; name a metric that the trainer's test reports."
-        )
     if not data:
         raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise ConfigError(f"custom_federation: seed is {seed!r}; expected a whole number, such as 42.")
     initial_params = Params.from_tensors(_to_float32(trainer.get_parameters()))
-    scores = trainer.test(held_out)
+    scores = trainer.test(global_test)
     if primary_metric not in scores:
         raise ConfigError(
             f"custom_federation: the trainer's test reports {', '.join(scores)}, not the primary metric '{primary_metric}'."
@@ -230,7 +224,7 @@ def custom_federation(
     return CustomFederation(
         trainer=trainer,
         data=data,
-        held_out=held_out,
+        global_test=global_test,
         task=CustomTask(primary_metric, tuple(scores)),
         seed=Seed(int(seed)),
         clients=tuple(sorted(data)),
