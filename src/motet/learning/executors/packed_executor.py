@@ -20,6 +20,7 @@ from motet.learning.modules.model import Model
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.end_tokens import check_end_tokens
+from motet.learning.packed.kernel_rehearsal import compile_kernels_of
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, choose_probe_rows
 from motet.learning.training.fit import fit
@@ -95,11 +96,14 @@ class PackedExecutor(Executor):
             results = fit([first], self._plain_model(first), Examples.batch, None, self.use_bf16)
         else:
             dataset = self._dataset(first)
-            if first.key not in self.widths and len(jobs) > 1:
+            has_new_shapes = first.key not in self.widths and len(jobs) > 1
+            if has_new_shapes:
                 self.widths[first.key] = self._measure_width(jobs, dataset)
             jobs = jobs[: _balanced_width(len(jobs), self.widths.get(first.key, 1))]
             dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
             model = self._model(first, dataset, packed=len(jobs) > 1)
+            if has_new_shapes:
+                self._compile_kernels([_with_one_step(job) for job in jobs], model, dataset)
             graphs = self.graphs if model.can_be_captured else None
             results = fit(jobs, model, dataset, graphs, self.use_bf16)
         self.examples_processed += sum(r.examples_processed for r in results if isinstance(r, FitResult))
@@ -186,16 +190,18 @@ class PackedExecutor(Executor):
             return 1
         if self.fixed_width is not None or self.device.type != "cuda":
             return self.fixed_width or _MAX_CLIENTS
-        probes = [
-            replace(job, examples=job.examples.select(_longest_texts(job)), solver=replace(job.solver, steps=1))
-            for job in jobs[:2]
-        ]
+        probes = [_with_one_step(replace(job, examples=job.examples.select(_longest_texts(job)))) for job in jobs[:2]]
         dataset.fill(np.concatenate([job.examples.rows for job in probes]))
+        model = self._model(jobs[0], dataset, packed=len(probes) > 1)
+        self._compile_kernels(probes, model, dataset)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
-        fit(probes, self._model(jobs[0], dataset, packed=len(probes) > 1), dataset, None, self.use_bf16)
+        fit(probes, model, dataset, None, self.use_bf16)
         per_client = (torch.cuda.max_memory_allocated(self.device) - before) / len(probes)
         return clients_per_packed_model(per_client, self._free_memory(), _MAX_CLIENTS)
+
+    def _compile_kernels(self, jobs: list[Fit], model: PackedModel, dataset: DeviceDataset) -> None:
+        compile_kernels_of(lambda: fit(jobs, model, dataset, None, self.use_bf16), self.device)
 
     def _free_memory(self) -> int:
         return free_memory(self.device) if self.device.type == "cuda" else 2**40
@@ -257,6 +263,10 @@ def _balanced_width(jobs: int, width: int) -> int:
     """Return the largest width up to `width` for which the last group is not a small remainder."""
     groups = -(-jobs // width)
     return -(-jobs // groups)
+
+
+def _with_one_step(job: Fit) -> Fit:
+    return replace(job, solver=replace(job.solver, steps=1))
 
 
 def _longest_texts(job: Fit) -> np.ndarray:

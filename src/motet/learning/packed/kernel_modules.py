@@ -31,3 +31,8 @@ def _load_kernels(device: torch.device, name: str = "triton_kernels") -> ModuleT
 def kernels_for(x: Tensor, name: str = "triton_kernels") -> ModuleType | None:
     """Return a module of Triton kernels if they work on the tensor's device. None of them computes in float64."""
     return _load_kernels(x.device, name) if x.is_cuda and x.dtype != torch.float64 else None
+
+
+def forget_probes() -> None:
+    """Let every module show once more that its kernels work."""
+    _load_kernels.cache_clear()

@@ -17,6 +17,7 @@ from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model, copy_sharing_parameters
+from motet.learning.packed.kernel_rehearsal import compile_kernels_of
 from motet.learning.packed.packed_layers import NotPackable
 from motet.learning.packed.packed_model import PackedModel, PackingMode
 
@@ -135,6 +136,7 @@ class _Probe:
 def _compare(probe: _Probe, mode: PackingMode) -> str:
     """Return how the packed model's outputs or gradients differ from the plain model's; "" if they agree."""
     packed_model = probe.build(mode)
+    compile_kernels_of(lambda: probe.run_packed(packed_model), probe.device)
     packed, plain = probe.run_packed(packed_model), probe.run_one_by_one()
     difference = max(_relative_differences(packed, plain))
     rejection = "" if difference < _tolerance(probe.module) else f"differs by {difference:.1e}"

@@ -1,0 +1,116 @@
+"""A rehearsal compiles the missing kernels of a computation in threads. The compiler is real, the GPU is not there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from motet.learning.packed import kernel_modules
+from motet.learning.packed.kernel_rehearsal import compile_kernels_of
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+DEVICE = torch.device("cuda")
+
+
+class Driver:
+    """Stands for an H200: it counts launches, and the threads that load kernels."""
+
+    def __init__(self) -> None:
+        self.launches, self.threads, self.utils = list[int](), set[int](), SimpleNamespace()
+        self.utils.load_binary = self._load
+        self.utils.get_device_properties = lambda _: {"max_shared_mem": 2**17}
+        self.get_current_device = self.get_current_stream = lambda *_: 0
+
+    def get_current_target(self) -> Any:
+        return triton.backends.compiler.GPUTarget("cuda", 90, 32)
+
+    def launcher_cls(self, *_: Any) -> Any:
+        return lambda *args: self.launches.append(args[0])
+
+    def _load(self, *_: Any) -> tuple[int, ...]:
+        self.threads.add(threading.get_ident())
+        return 0, 0, 0, 0, 1024
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    fake = Driver()
+    monkeypatch.setattr(triton.runtime.driver, "_active", fake)
+    return fake
+
+
+def copy_number(source, target, value: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(target, tl.load(source) + value)
+
+
+def copy_unknown(source, target, value: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(target, tl.load(source) + unknown_name)  # noqa: F821
+
+
+def launch(kernel: Any, *values: int) -> None:
+    x = torch.zeros(16)
+    for value in values:
+        kernel[(value,)](x, x, value)
+
+
+def test_kernels_are_compiled_in_threads_and_launched_afterwards(driver: Driver) -> None:
+    kernel = triton.runtime.jit.JITFunction(copy_number)
+    launch(kernel, 1)
+    compile_kernels_of(lambda: launch(kernel, 1, 2, 3, 2), DEVICE)
+    assert driver.launches == [1, 1], "only the kernel that was there is launched"
+    assert threading.get_ident() in driver.threads
+    assert len(driver.threads) > 1
+    driver.threads.clear()
+    launch(kernel, 1, 2, 3)
+    assert driver.launches[2:] == [1, 2, 3]
+    assert not driver.threads, "all kernels are loaded"
+
+
+def test_the_backward_pass_in_another_thread_is_rehearsed_too(driver: Driver) -> None:
+    kernel = triton.runtime.jit.JITFunction(copy_number)
+    backward = threading.Thread(target=launch, args=(kernel, 5))
+
+    def compute() -> None:
+        backward.start()
+        backward.join()
+
+    compile_kernels_of(compute, DEVICE)
+    assert not driver.launches
+    assert backward.ident not in driver.threads
+
+
+def test_a_kernel_that_cannot_be_compiled_raises_when_it_is_launched(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[bool] = []
+    monkeypatch.setattr("motet.learning.packed.kernel_rehearsal.forget_probes", lambda: forgotten.append(True))
+    kernel = triton.runtime.jit.JITFunction(copy_unknown)
+    compile_kernels_of(lambda: launch(kernel, 1), DEVICE)
+    assert forgotten, "a probe without launches shows nothing"
+    with pytest.raises(triton.CompilationError, match="unknown_name"):
+        launch(kernel, 1)
+
+
+def test_a_failed_computation_ends_the_rehearsal(driver: Driver) -> None:
+    def fail() -> None:
+        launch(kernel, 4)
+        raise ValueError("layers")
+
+    kernel = triton.runtime.jit.JITFunction(copy_number)
+    with pytest.raises(ValueError, match="layers"):
+        compile_kernels_of(fail, DEVICE)
+    launch(kernel, 4)
+    assert driver.launches == [4]
+
+
+def test_nothing_is_computed_without_a_gpu() -> None:
+    compile_kernels_of(lambda: pytest.fail("computed"), torch.device("cpu"))
+    kernel_modules.forget_probes()
