@@ -192,16 +192,17 @@ class PackedExecutor(Executor):
             return self.fixed_width or _MAX_CLIENTS
         probes = [_with_one_step(replace(job, examples=job.examples.select(_longest_texts(job)))) for job in jobs[:2]]
         dataset.fill(np.concatenate([job.examples.rows for job in probes]))
-        model = self._model(jobs[0], dataset, packed=len(probes) > 1)
-        self._compile_kernels(probes, model, dataset)
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
+        model = self._model(jobs[0], dataset, packed=len(probes) > 1)
+        self._compile_kernels(probes, model, dataset)  # allocates the model's buffers, which count
         fit(probes, model, dataset, None, self.use_bf16)
         per_client = (torch.cuda.max_memory_allocated(self.device) - before) / len(probes)
         return clients_per_packed_model(per_client, self._free_memory(), _MAX_CLIENTS)
 
     def _compile_kernels(self, jobs: list[Fit], model: PackedModel, dataset: DeviceDataset) -> None:
-        compile_kernels_of(lambda: fit(jobs, model, dataset, None, self.use_bf16), self.device)
+        if model.packing_mode == "packed_layers":
+            compile_kernels_of(lambda: fit(jobs, model, dataset, None, self.use_bf16), self.device)
 
     def _free_memory(self) -> int:
         return free_memory(self.device) if self.device.type == "cuda" else 2**40

@@ -7,10 +7,9 @@ compilation happens outside of Python, so threads are enough.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock, local
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -23,12 +22,11 @@ class Rehearsal:
 
     def __init__(self) -> None:
         self.kernels: dict[tuple[Any, str], Future[None]] = {}  # by function and specialization
-        self.lock, self.thread = Lock(), local()
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self.pool = ThreadPoolExecutor(threads, initializer=setattr, initargs=(self.thread, "is_compiling", True))
+        self.lock, self.compilers = Lock(), set[int]()  # the compilers are threads
+        self.pool = ThreadPoolExecutor(initializer=lambda: self.compilers.add(get_ident()))
 
     def __call__(self, *, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
-        if hasattr(self.thread, "is_compiling"):
+        if get_ident() in self.compilers:
             return False
         key = (fn.jit_function, compile["specialization_data"])
         with self.lock:  # the backward pass runs in a thread of torch
