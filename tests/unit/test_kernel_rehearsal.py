@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tests.families import CASES, random_features, split_examples
 
+from motet.learning.executors import packed_executor
+from motet.learning.jobs import Fit
 from motet.learning.packed import kernel_modules
 from motet.learning.packed.kernel_rehearsal import compile_kernels_of
+from motet.learning.solver import Solver
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -114,3 +119,25 @@ def test_a_failed_computation_ends_the_rehearsal(driver: Driver) -> None:
 def test_nothing_is_computed_without_a_gpu() -> None:
     compile_kernels_of(lambda: pytest.fail("computed"), torch.device("cpu"))
     kernel_modules.forget_probes()
+
+
+def test_a_rehearsal_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES["Bert SequenceClassification"]
+    model, features = case.model(), random_features(case, 12)
+    rehearsed: list[int] = []
+
+    def train(rehearse: Callable[..., None]) -> list[torch.Tensor]:
+        monkeypatch.setattr(packed_executor, "compile_kernels_of", rehearse)
+        executor = packed_executor.PackedExecutor(torch.device("cpu"), width=2)
+        for i, examples in enumerate(split_examples(features, (5, 4, 3))):
+            solver = Solver(optimizer="adamw", lr=1e-3, batch=2, epochs=2)
+            executor.submit(i, Fit(model, model.initial_params, examples, case.objective, solver, seed=i))
+        results = dict(executor.wait_completed()) | dict(executor.wait_completed())
+        return [results[i].params.flat for i in range(3)]
+
+    def rehearse(compute: Callable[[], Any], _: torch.device) -> None:
+        rehearsed.append(len(compute()))
+
+    expected = train(lambda *_: None)
+    assert all(map(torch.equal, train(rehearse), expected))
+    assert rehearsed == [2], "once for a kind of jobs"
