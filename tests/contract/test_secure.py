@@ -163,7 +163,7 @@ def test_no_secret_is_written_to_disk(protocol: str, federation: Federation, tmp
         ({"secure": {"type": "secagg", "treshold": 0.6}}, "Did you mean 'threshold'"),
         ({"secure": {"type": "secag"}}, "Did you mean 'secagg'"),
         ({"secure": {"type": "secagg", "threshold": 0.3}}, "at least 0.5"),
-        ({"secure": {"type": "light_secagg", "privacy": 0.8}}, "more must finish than may collude"),
+        ({"secure": {"type": "light_secagg", "colluders": 0.8}}, "more must finish than may collude"),
         ({"secure": {"type": "secagg_plus", "neighbors": 3}}, "an even number"),
         ({"secure": {"type": "secagg_plus", "dropouts": 0.6}}, "must be below 0.5"),
         ({"secure": "secagg", "codec": ["float16"]}, "float16 is not additive"),

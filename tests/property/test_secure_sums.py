@@ -26,7 +26,7 @@ with_every_protocol = pytest.mark.parametrize("name", PROTOCOLS)
 THREE_OF_FIVE: dict[str, dict[str, float]] = {  # options with which three of five clients must finish
     "secagg": {"threshold": 0.5},
     "secagg_plus": {},
-    "light_secagg": {"threshold": 0.6, "privacy": 0.4},
+    "light_secagg": {"threshold": 0.6, "colluders": 0.4},
 }
 Replies = list[tuple[str, Reply]]  # with their stage
 

@@ -39,7 +39,7 @@ SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 PROTOCOLS = {  # three of five clients must finish
     "secagg": secagg(threshold=0.5),
     "secagg_plus": secagg_plus(dropouts=0.4),
-    "light_secagg": light_secagg(privacy=0.4, threshold=0.6),
+    "light_secagg": light_secagg(colluders=0.4, threshold=0.6),
 }
 with_every_protocol = pytest.mark.parametrize("name", PROTOCOLS)
 

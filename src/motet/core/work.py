@@ -82,9 +82,9 @@ class Executor(Protocol):
 
 
 def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> Iterator[tuple[K, Any]]:
-    """Advance many works together, at most `executor.capacity` at a time, and yield each result when it is ready.
+    """Advance many client methods together, at most `executor.capacity` at a time, and yield each result when it is ready.
 
-    A work starts when there is capacity for it. If it needs no job, it may return its result directly. A work that
+    A method starts when there is capacity for it. If it needs no job, it may return its result directly. A method that
     raises a `MotetError` yields a `JobFailure`.
     """
     running: dict[K, Work[Any]] = {}
@@ -102,7 +102,7 @@ def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> I
     def start(key: K, begin: Callable[[], Any]) -> Any:
         result = begin()
         if not isinstance(result, GeneratorType):
-            raise StopIteration(result)
+            raise StopIteration(result)  # what a generator that has returned raises
         running[key] = result
         return next(result)
 

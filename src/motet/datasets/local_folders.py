@@ -138,7 +138,7 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
             f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}."
         )
     _check_families(formats, base)
-    files = [FoundFile.from_path(path, base, file_format) for path, file_format in formats.items()]
+    files = [FolderFile.from_path(path, base, file_format) for path, file_format in formats.items()]
     _check_duplicates(files)
     splits = {file.split for file in files}
     if "train" in splits:
@@ -154,7 +154,7 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
 
 
 @dataclass(frozen=True)
-class FoundFile:
+class FolderFile:
     """A data file, and what its name and the names of its folders say."""
 
     path: Path
@@ -164,7 +164,7 @@ class FoundFile:
     title: tuple[str, ...]  # the rest of the names
 
     @staticmethod
-    def from_path(path: Path, base: Path, file_format: FileFormat) -> FoundFile:
+    def from_path(path: Path, base: Path, file_format: FileFormat) -> FolderFile:
         relative = path.relative_to(base)
         split, rest = parse_split_name(relative)
         names = []
@@ -176,7 +176,7 @@ class FoundFile:
         if file_format in (GOLD_CONLL, REVIEW):  # the reader knows the domain or the label
             names, rest = ([] if file_format is GOLD_CONLL else names), ""
         title = tuple(name for name in dict.fromkeys((*names, rest)) if name)
-        return FoundFile(path=path, name=relative.as_posix(), file_format=file_format, split=split, title=title)
+        return FolderFile(path=path, name=relative.as_posix(), file_format=file_format, split=split, title=title)
 
 
 def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Path, FileFormat]:
@@ -223,9 +223,9 @@ def _check_families(formats: Mapping[Path, FileFormat], base: Path) -> None:
         )
 
 
-def _check_duplicates(files: Sequence[FoundFile]) -> None:
+def _check_duplicates(files: Sequence[FolderFile]) -> None:
     """Raise an error for files such as train.csv and train.csv.gz, or train.csv and train.jsonl."""
-    seen: dict[tuple[Path, str], FoundFile] = {}
+    seen: dict[tuple[Path, str], FolderFile] = {}
     for file in files:
         stem = strip_compression_suffix(file.path)
         known = stem.stem if stem.suffix.lower() in file.file_format.suffixes else stem.name
@@ -237,7 +237,7 @@ def _check_duplicates(files: Sequence[FoundFile]) -> None:
             )
 
 
-def _plan_splits(files: Sequence[FoundFile], log: ReadLog) -> list[FilePart]:
+def _plan_splits(files: Sequence[FolderFile], log: ReadLog) -> list[FilePart]:
     """Plan training and test files; if there are several of each, the rest of the name is the domain."""
     roles = choose_splits({file.split for file in files})
     sizes = Counter(file.split for file in files)
@@ -260,7 +260,7 @@ def _plan_splits(files: Sequence[FoundFile], log: ReadLog) -> list[FilePart]:
     return parts
 
 
-def _plan_clients(files: Sequence[FoundFile]) -> list[FilePart]:
+def _plan_clients(files: Sequence[FolderFile]) -> list[FilePart]:
     """Plan one file or folder per client. A single file is no client."""
     parts = []
     for file in files:
@@ -274,6 +274,6 @@ def _plan_clients(files: Sequence[FoundFile]) -> list[FilePart]:
     return parts
 
 
-def _stem(file: FoundFile) -> str:
+def _stem(file: FolderFile) -> str:
     path = strip_compression_suffix(file.path)
     return path.stem if path.suffix.lower() in file.file_format.suffixes else path.name

@@ -85,11 +85,11 @@ def secagg_plus(threshold: float = 0.5, neighbors: int | None = None, dropouts: 
 
 
 @_secure_sum
-def light_secagg(privacy: float = 0.5, threshold: float = 0.7) -> Any:
+def light_secagg(colluders: float = 0.5, threshold: float = 0.7) -> Any:
     """Coded masks; their sum is recovered in one step, however many clients drop out (So et al. 2022)."""
     from motet.secure.light_secagg_masking import LightSecAggMasking
 
-    return LightSecAggMasking(colluder_share=privacy, threshold=threshold)
+    return LightSecAggMasking(colluder_share=colluders, threshold=threshold)
 
 
 SECURE: dict[str, Callable[..., Any]] = {

@@ -39,8 +39,8 @@ class LightSecAggMasking:
     def __post_init__(self) -> None:
         if not 0 < self.colluder_share < self.threshold < 1:
             raise ConfigError(
-                f"secure.privacy is {self.colluder_share:g} and secure.threshold {self.threshold:g}; both are shares of the "
-                "clients, and more must finish than may collude: 0 < privacy < threshold < 1."
+                f"secure.colluders is {self.colluder_share:g} and secure.threshold {self.threshold:g}; both are shares of "
+                "the clients, and more must finish than may collude: 0 < colluders < threshold < 1."
             )
         if self.threshold < 0.5:
             raise ConfigError(

@@ -169,8 +169,8 @@ class JoinPolicy:
                 f"secure.neighbors is {options['neighbors']}; this client accepts only the number that follows from the "
                 "size of a sum"
             )
-        if protocol == "light_secagg" and float(options.get("privacy", MIN_COLLUDER_SHARE)) < MIN_COLLUDER_SHARE:
-            problems.append(f"secure.privacy is {options['privacy']}; at least {MIN_COLLUDER_SHARE} is needed")
+        if protocol == "light_secagg" and float(options.get("colluders", MIN_COLLUDER_SHARE)) < MIN_COLLUDER_SHARE:
+            problems.append(f"secure.colluders is {options['colluders']}; at least {MIN_COLLUDER_SHARE} is needed")
         return problems
 
     def _check_identities(self, components: RunComponents, identities: Path | None) -> list[str]:

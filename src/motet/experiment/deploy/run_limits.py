@@ -10,7 +10,7 @@ from motet.transport.message_limits import MessageLimits, reply_limits, request_
 
 GIB = 2**30
 MODELS_PER_REPLY, MODELS_PER_REQUEST = 8, 16
-_LIGHT_SECAGG_OPTIONS = {"privacy": 0.5, "threshold": 0.7}
+_LIGHT_SECAGG_OPTIONS = {"colluders": 0.5, "threshold": 0.7}
 
 
 def limit_replies(config: RunConfig, federation: Federation, limit_gib: float | None) -> MessageLimits:
@@ -31,9 +31,9 @@ def _largest_model(federation: Federation) -> int:
 def _models_of_shares(config: RunConfig) -> int:
     """Return the size of one client's shares, in models. LightSecAgg sends every client a part of each mask.
 
-    A mask is split into at least (threshold - privacy) * clients pieces, rounded down, or one.
+    A mask is split into at least (threshold - colluders) * clients pieces, rounded down, or one.
     """
     if config.secure.type != "light_secagg":
         return 0
     options = {**_LIGHT_SECAGG_OPTIONS, **config.secure.options}
-    return math.ceil(2 / max(float(options["threshold"]) - float(options["privacy"]), 1e-3))
+    return math.ceil(2 / max(float(options["threshold"]) - float(options["colluders"]), 1e-3))

@@ -23,7 +23,12 @@ NOT_IN_DIGEST = (
 FORMER_KEYS = {
     "wait_policy": {"stop_at_quorum": "eager"},
     "network": {"compute_seconds": "work"},
-    "secure": {"out_of_range": "outside", "min_clients": "minimum", "max_weight": "largest_weight"},
+    "secure": {
+        "colluders": "privacy",
+        "max_weight": "largest_weight",
+        "min_clients": "minimum",
+        "out_of_range": "outside",
+    },
 }
 FORMER_SERVER_TYPES = {"sgd": "apply"}
 

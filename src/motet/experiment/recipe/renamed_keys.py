@@ -32,6 +32,7 @@ RENAMED_KEYS: dict[str, str] = {
     "network.work": "network.compute_seconds",
     "secure.neighbours": "secure.neighbors",
     "secure.minimum": "secure.min_clients",
+    "secure.privacy": "secure.colluders",
     "secure.largest_weight": "secure.max_weight",
     "secure.outside": "secure.out_of_range",
     "solver.pull": "solver.proximal_mu",
