@@ -16,6 +16,7 @@ from torch import Tensor
 
 MAX_WIDTH = 4096  # elements of a row that one program can hold
 _TILE = 2048  # elements that one program holds
+_NORM_TILE, _NORM_WARPS = 1024, 2  # in the backward pass of norms, which holds nine tiles of numbers
 _PROGRAMS = 1024  # that sum gradients of parameters: a few for each multiprocessor of a large GPU
 _SUM_TILE = 4096  # partial sums that one program adds
 on_device_of: Any = torch.cuda.device_of  # Triton would use the current device instead of the tensor's
@@ -178,7 +179,7 @@ def norm_backward(
     The sums [2, clients, parts, width] are those of weight and bias. With `product_dtype` there is a third one, of the
     bias that was added to the input.
     """
-    (clients, rows, width), (tile_rows, tile_columns) = x.shape, tile_shape(x.shape[2])
+    (clients, rows, width), (tile_rows, tile_columns) = x.shape, tile_shape(x.shape[2], _NORM_TILE)
     tiles, parts = split_rows(rows, clients, tile_rows)
     grad_x, has_bias = torch.empty_like(x), product_dtype is not None
     writes_product = has_bias and product_dtype != x.dtype
@@ -188,7 +189,7 @@ def norm_backward(
         _norm_backward[(parts, clients)](
             grad_y, grad_y_bf16, x, mean, rstd, weight, grad_x, grad_product, partial_sums, rows, width,
             weight.stride(0), grad_y is not None, grad_y_bf16 is not None, writes_product, has_bias,
-            tiles, tile_rows, tile_columns,
+            tiles, tile_rows, tile_columns, num_warps=_NORM_WARPS,
         )  # fmt: skip
     return grad_x, grad_product, partial_sums
 
@@ -248,7 +249,7 @@ def with_dense_rows(x: Tensor) -> Tensor:
     return x if x.stride(1) == 1 else x.contiguous()
 
 
-def tile_shape(width: int) -> tuple[int, int]:
+def tile_shape(width: int, tile: int = _TILE) -> tuple[int, int]:
     """Return the rows and columns that one program holds."""
     columns = triton.next_power_of_2(width)
-    return max(1, _TILE // columns), columns
+    return max(1, tile // columns), columns
