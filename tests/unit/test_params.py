@@ -10,6 +10,8 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.build.federation import Federation
+from motet.transport.reply_validation import is_known_to_be_finite
+from motet.wire import deserialize, serialize
 
 
 def random_params(seed: int) -> Params:
@@ -27,6 +29,19 @@ def test_arithmetic_is_elementwise() -> None:
         assert torch.equal((X - Y)[name], X[name] - Y[name])
         assert torch.equal((X * 2)[name], X[name] * 2)
     assert X.norm() == pytest.approx(float(X.flat.norm()), rel=1e-6)
+
+
+def test_a_bound_is_known_for_differences_and_not_sent() -> None:
+    after, start = X * 1, Y * 1
+    vars(after)["bound"] = 3.0
+    assert is_known_to_be_finite(after)
+    assert not is_known_to_be_finite(after - start)
+    vars(start)["bound"] = 4.0
+    assert (after - start).bound == 7
+    assert (after + start).bound == (after * 2).bound == deserialize(serialize(after)).bound == torch.inf
+    for too_large in (torch.nan, torch.inf, 3e38):
+        vars(after)["bound"] = too_large
+        assert not is_known_to_be_finite(after - start)
 
 
 def test_parameters_of_different_models_cannot_be_added() -> None:

@@ -77,6 +77,7 @@ class Params:
 
     layout: Layout
     flat: Tensor
+    bound = math.inf  # no number is larger by absolute value, as far as is known; not a field, so it is not sent
 
     def __post_init__(self) -> None:
         if self.flat.dim() != 1 or self.flat.numel() != self.layout.size:
@@ -117,10 +118,9 @@ class Params:
 
     def unbundle(self) -> dict[str, Params]:
         """Split a value that `bundle` joined."""
-        indices: dict[str, list[int]] = {}
+        indices, parts = dict[str, list[int]](), dict[str, Params]()
         for i, name in enumerate(self.layout.names):
             indices.setdefault(name.partition("/")[0], []).append(i)
-        parts = {}
         for part, selected in indices.items():
             value = self.restrict(self.layout.select(selected))
             names = tuple(name.partition("/")[2] for name in value.layout.names)
@@ -146,7 +146,9 @@ class Params:
 
     def __sub__(self, other: Params) -> Params:
         self.check_same_layout(other)
-        return Params(self.layout, self.flat - other.to_device_of(self).flat)
+        difference = Params(self.layout, self.flat - other.to_device_of(self).flat)
+        vars(difference)["bound"] = self.bound + other.bound
+        return difference
 
     def __mul__(self, factor: float) -> Params:
         return Params(self.layout, self.flat * factor)
@@ -195,9 +197,8 @@ class Params:
             return self
         if updates[-1].layout.names == self.layout.names:
             return updates[-1].to_device_of(self)
-        sources = dict.fromkeys(self.layout.names, self)
-        for other in updates:
-            sources |= dict.fromkeys(other.layout.names, other.to_device_of(self))
+        moved = [self, *(other.to_device_of(self) for other in updates)]
+        sources = {name: source for source in moved for name in source.layout.names}
         pieces = [source.flat[source.layout.slices[name]] for name, source in sources.items()]
         return Params(self.layout, torch.cat(pieces))
 
@@ -217,8 +218,7 @@ class Params:
 
 def common_params(models: Sequence[Params]) -> Params:
     """Return the first model's tensors that all models have with the same name and shape."""
-    layout = models[0].layout
-    all_shapes = [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
+    layout, all_shapes = models[0].layout, [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
     indices = [
         i for i, name in enumerate(layout.names) if all(shapes.get(name) == layout.shapes[i] for shapes in all_shapes)
     ]

@@ -32,9 +32,14 @@ def check_sum_term(value: Any, first_term: Params | None) -> Weighted:
         dtype, expected = value.value.flat.dtype, first_term.flat.dtype
         if dtype != expected:
             raise RunError(f"the reply has numbers of type {dtype}; expected {expected}, as in the other replies.")
-    if not is_finite(value.value.flat):
+    if not (is_known_to_be_finite(value.value) or is_finite(value.value.flat)):
         raise RunError(NOT_FINITE)
     return value
+
+
+def is_known_to_be_finite(params: Params) -> bool:
+    """Check the recorded bound. Nobody waits for a device to read the numbers."""
+    return params.bound < math.inf and params.bound < torch.finfo(params.flat.dtype).max / 2
 
 
 class TermChecker:

@@ -24,6 +24,7 @@ from motet.learning.packed.cpu_attention import install_fast_dropout
 from motet.learning.packed.cuda_graphs import drops_layers
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, collect_leaf_grads, write_remaining
+from motet.learning.packed.host_copy import upload
 from motet.learning.packed.kernel_modules import kernels_for
 from motet.learning.packed.packed_blocks import install_packed_blocks
 from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
@@ -269,7 +270,7 @@ class PackedModel:
             padded = np.empty((len(token_ids), rows), np.int64)
             for row, ids in zip(padded, token_ids, strict=True):
                 row[: len(ids)], row[len(ids) :] = ids, ids[-1]
-            self.embedding_rows = torch.from_numpy(padded).to(self.device)
+            self.embedding_rows = upload(torch.from_numpy(padded), self.device)
 
     def write_vectors(self, params: Sequence[Params], out: Tensor) -> Tensor:
         """Write parameters to `out`, in the order of `params`. If all are the same object, it is transferred once."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.packed.client_embedding import embed, embed_per_client
+from motet.learning.packed.host_copy import upload
 from motet.learning.packed.packed_layers import ClientAxis
 
 _MISSING = 2**40  # out of range, so that an unexpected token id raises an error instead of reading a wrong row
@@ -53,7 +54,7 @@ class SparseEmbedding(nn.Embedding):
         moved = index is not self.index_buffer
         self.index_buffer = self.row_index = index
         index.fill_(_MISSING)
-        last_rows = torch.tensor(counts, device=token_ids.device).unsqueeze(1) - 1
+        last_rows = upload(torch.tensor(counts), token_ids.device).unsqueeze(1) - 1
         rows = torch.arange(token_ids.shape[1], device=token_ids.device).minimum(last_rows)  # padding repeats the last
         index[: len(token_ids)].scatter_(1, token_ids, rows)
         if len(token_ids) == 1 and self.padding_idx is not None:

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from motet.core.errors import RunError
+from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
 from motet.core.work import JobFailure
 from motet.learning.jobs import Fit, FitResult
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.host_copy import HostCopy
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packed_optimizer import FusedOptimizer
 from motet.learning.training.batch_order import batches_for_job
@@ -90,6 +92,8 @@ class Training:
         uses_momentum = solvers[0].optimizer == "sgd" and solvers[0].momentum > 0
         self.is_fused = model.optimizer_kernels is not None and not (changes_grads or uses_momentum)
         self.optimizer = prepare_optimizer(model, jobs, self.is_fused)
+        is_shared = len(jobs) > 1 and all(job.start is jobs[0].start for job in jobs)
+        self.shared_start = jobs[0].start if is_shared else None
 
     def prepare(self) -> None:
         """Do what comes before the first step."""
@@ -222,12 +226,29 @@ class Training:
             masks[key] = mask
         return masks[key]
 
+    def _norms(self) -> Tensor:
+        """Return the L2 norm of each client's vector, and that of their start if packed clients share it."""
+        norms: Tensor = torch.linalg.vector_norm(self.model.params, dim=1)
+        if self.shared_start is None:
+            return norms
+        return torch.cat([norms, torch.linalg.vector_norm(self.shared_start.flat.to(norms), keepdim=True)])
+
+    def _record_bounds(self, params: Sequence[Params], norms: Sequence[float]) -> None:
+        """Record that no number exceeds the norms. Words that a client does not train keep their start."""
+        if self.shared_start is not None:
+            *client_norms, start_norm = norms
+            vars(self.shared_start)["bound"] = start_norm
+            for client_params, norm in zip(params, client_norms, strict=True):
+                vars(client_params)["bound"] = norm + start_norm
+
     def results(self, examples_processed: Sequence[int]) -> list[FitResult | JobFailure]:
-        # Before the host waits for the losses, so that a device does not wait for the host afterwards.
+        # In this order, the host waits only for the training, and goes on while the device writes the models out.
+        norms_copy, losses_copy = HostCopy(self._norms()), HostCopy(self.schedule.step_losses)
         params = [self.model.read_vector(i, job.start) for i, job in enumerate(self.jobs)]
-        sums = self.model.params.sum(1)
-        losses = self.schedule.losses()
-        is_finite = _find_finite_rows(self.model.params, sums)
+        norms = norms_copy.wait()  # the only time in a job that the host waits for the device
+        losses = self.schedule.split_losses(losses_copy.wait())
+        is_finite = _find_finite_rows(self.model.params, norms)
+        self._record_bounds(params, norms.tolist())
         results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
             if is_finite[i] and all(map(math.isfinite, losses[i].tolist())):
@@ -245,11 +266,11 @@ class Training:
         return results
 
 
-def _find_finite_rows(vectors: Tensor, sums: Tensor) -> list[bool]:
-    """Return which rows have finite numbers only. A row with a finite sum has; another sum may have overflowed."""
-    has_finite_sum = torch.isfinite(sums).tolist()
+def _find_finite_rows(vectors: Tensor, norms: Tensor) -> list[bool]:
+    """Return which rows have finite numbers only. A row with a finite norm has; another norm may have overflowed."""
+    has_finite_norm = torch.isfinite(norms[: len(vectors)]).tolist()
     return [
-        is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(has_finite_sum, vectors, strict=True)
+        is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(has_finite_norm, vectors, strict=True)
     ]
 
 

@@ -20,6 +20,7 @@ from motet.learning.jobs import Fit, LRHorizon
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.device_columns import DeviceColumns
 from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.host_copy import pinned
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.step_buffers import TableBuffer
 from motet.learning.solver import Solver
@@ -41,9 +42,12 @@ class StepSchedule(Protocol):
 
     def learning_rates(self, clients: int) -> Tensor | list[float]: ...
     def record_losses(self, losses: Tensor) -> None:
-        """Store the losses of the current step and advance the step counter."""
+        """Store the losses of the current step in `step_losses` and advance the step counter."""
 
-    def losses(self) -> list[Tensor]: ...
+    @property
+    def step_losses(self) -> Tensor: ...
+    def split_losses(self, step_losses: Tensor) -> list[Tensor]:
+        """Return the losses of each client, from a copy of `step_losses`."""
 
 
 def job_learning_rates(job: Fit, steps: int) -> tuple[float, ...]:
@@ -98,8 +102,8 @@ class HostSchedule:
         self.step_losses[self.step] = losses[0]
         self.step += 1
 
-    def losses(self) -> list[Tensor]:
-        return [self.step_losses.cpu()]
+    def split_losses(self, step_losses: Tensor) -> list[Tensor]:
+        return [step_losses.clone()]
 
 
 class DeviceSchedule:
@@ -164,8 +168,7 @@ class DeviceSchedule:
         return columns
 
     def _write(self, buffer: TableBuffer, values: np.ndarray) -> Tensor:
-        source = torch.from_numpy(values)
-        return buffer.write(source.pin_memory() if self.model.device.type == "cuda" else source)
+        return buffer.write(pinned(torch.from_numpy(values), self.model.device))
 
     def num_active(self, step: int) -> int:
         return self.active[step]
@@ -204,8 +207,7 @@ class DeviceSchedule:
         self.step_losses[:, : len(losses)].index_copy_(0, self.step, losses.unsqueeze(0))
         self.step += 1
 
-    def losses(self) -> list[Tensor]:
-        step_losses = self.step_losses.cpu()  # the only time in a job that the host waits for the device
+    def split_losses(self, step_losses: Tensor) -> list[Tensor]:
         return [step_losses[:steps, i].clone() for i, steps in enumerate(self.steps)]
 
 
