@@ -151,7 +151,7 @@ def resume_run(folder: Path) -> dict[str, Any]:
         ("fedavg", {}),
         ("isolated", {}),
         ("adafd", {"data": {"public_share": 0.2}}),
-        ("isolated", {"secure": {"type": "secagg", "minimum": 2, "seeded": True}}),
+        ("isolated", {"secure": {"type": "secagg", "min_clients": 2, "seeded": True}}),
         ("fedavg", {"groups": [{"clients": 1}, {"clients": 2, "name": "two"}]}),
     ],
 )

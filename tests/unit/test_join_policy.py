@@ -76,7 +76,7 @@ def _refuse_single_replies(folder: Path, policy: JoinPolicy) -> str:
 
 
 def test_a_server_cannot_lower_the_number_of_clients_in_a_sum(folder: Path) -> None:
-    acceptance = make_acceptance(folder / "server", secure={"type": "secagg", "minimum": 1})
+    acceptance = make_acceptance(folder / "server", secure={"type": "secagg", "min_clients": 1})
     client = join(folder / "minimum", acceptance, policy=UNVERIFIED)
     assert client.setup.runtime.programs["secure"].policy.min_clients == 3
 
