@@ -179,7 +179,7 @@ JOIN = ["join", "--name", "north", "--data", "letters.csv", "--server"]
         (["data", "inspect", "mine.csv"], "'mine.csv' does not exist: there is no 'mine.csv' in"),
         ([*JOIN, "0.0.0.0:8800"], "stands for all addresses of a machine"),
         ([*JOIN, "server.example"], "expected its host and port, such as server.example:8800"),
-        ([*JOIN, "server.example:8800"], "is on another machine, and without --ca everybody"),
+        ([*JOIN, "server.example:8800"], "is on another machine, and without --ca anyone"),
         (["chat", "classifier"], "is a BertForSequenceClassification, which does not write texts"),
     ],
 )

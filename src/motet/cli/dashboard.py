@@ -32,7 +32,7 @@ def dashboard(
     bind: DashboardBind = DEFAULT_BIND,
     token: DashboardToken = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let everybody on this machine look. Only at a loopback address.")
+        bool, typer.Option("--no-token", help="Let anyone on this machine see it. Only at a loopback address.")
     ] = False,
     log_format: LogFormat = "text",
 ) -> None:

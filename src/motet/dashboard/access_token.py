@@ -37,7 +37,7 @@ autocomplete="current-password" required></label><button>Open</button></form></h
 
 
 def choose_token(token: str | None, *, is_open: bool, host: str) -> str:
-    """Return the token of the dashboard: the given one or a new one. "" means that everybody on this machine may look.
+    """Return the token of the dashboard: the given one or a new one. "" means that anyone on this machine may see it.
 
     Raise an error for a token that can be guessed, and for an open dashboard that other machines can reach.
     """

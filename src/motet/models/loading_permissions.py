@@ -1,7 +1,7 @@
 """Permissions to run Python code that a model brings along, and to download models.
 
 They are settings of the process, not of a recipe: a recipe may come from a server or from another person, and only the
-person at this machine can decide to run somebody's code on it (`--trust-remote-code`).
+person at this machine can decide to run someone else's code on it (`--trust-remote-code`).
 """
 
 from __future__ import annotations

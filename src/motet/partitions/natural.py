@@ -23,8 +23,8 @@ def natural(
 ) -> Partition:
     """Make each value of a column (author, domain, mailbox) with at least min_examples training examples a client.
 
-    The values in `held_out` are no clients, and nobody trains on their rows. The global test set has only their test
-    rows, so it shows how models do on domains or tasks that no client has.
+    The values in `held_out` do not become clients, and no client trains on their rows. The global test set has
+    only their test rows, so it shows how models do on domains or tasks that no client has.
     """
     _check_column(corpus, column)
     names, codes = corpus.factorize(column)

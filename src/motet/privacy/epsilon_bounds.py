@@ -1,4 +1,4 @@
-"""How large ε must be at least, if somebody guesses so many secret coins.
+"""A lower bound of ε, from the number of secret coins that an attacker guesses correctly.
 
 Coins decide independently what goes into one run: a text, or the update of a client. An attacker sees the result and
 guesses some of the coins. Under (ε, δ)-differential privacy its correct guesses are hardly more than those of as many

@@ -1,4 +1,4 @@
-"""Membership inference: how well can somebody with the model tell training texts from others?
+"""Membership inference: how well can an attacker with the model tell training texts from others?
 
 Each text has a score, higher if it was more likely used for training. Half of the texts calibrate the threshold, the others
 measure the attack. As many training texts as others take part, as if a coin had decided for each text. Correct guesses

@@ -53,7 +53,7 @@ def require_tls(address: str, uses_tls: bool, peer: str) -> None:
     check_peer_address(address, peer)
     if not uses_tls and not is_loopback(address):
         raise ConfigError(
-            f"the {peer} at {address} is on another machine, and without --ca everybody between could read and change the "
+            f"the {peer} at {address} is on another machine, and without --ca anyone in between could read and change the "
             f"messages; expected TLS. Pass --ca with the certificate of the authority that signed the {peer}'s "
             f"certificate; for a public one, often {PUBLIC_AUTHORITIES}."
         )

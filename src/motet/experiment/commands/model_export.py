@@ -140,7 +140,7 @@ def save_pretrained(
 ) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`.
 
-    Adapters of a pretrained causal model are saved alone, as a directory of peft, unless they shall be `merged`.
+    Adapters of a pretrained causal model are saved alone, as a directory of peft, unless `merged` is set.
     """
     module = model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)

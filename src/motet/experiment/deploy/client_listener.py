@@ -196,7 +196,7 @@ def check_network(network: str, options: NetworkOptions) -> None:
     if not (is_loopback(address) or options.allow or has_certificates or options.allow_anyone):
         raise ConfigError(
             f"others can reach {address}, and nothing says who may join; pass a list of clients (motet allow, --allow) or, "
-            "over gRPC, --ca for certificates of clients. transport.allow_anyone=true lets everybody join."
+            "over gRPC, --ca for certificates of clients. transport.allow_anyone=true lets anyone join."
         )
     if network == "grpc" and not is_loopback(options.bind) and options.tls_files() is None:
         raise ConfigError(

@@ -43,7 +43,7 @@ class NetworkOptions:
     bind: str = "127.0.0.1:0"
     clients: int | None = None  # number of clients that bring their own data; None: the clients of the recipe
     allow: str | None = None  # file with the clients' names and hashes of their tokens
-    allow_anyone: bool = False  # let everybody who reaches the server join, also from other machines
+    allow_anyone: bool = False  # let anyone who reaches the server join, also from other machines
     key: str | None = None  # private key (PEM)
     cert: str | None = None  # certificate (PEM)
     ca: str | None = None  # certificate that must have signed the other side's (PEM)

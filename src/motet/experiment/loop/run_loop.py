@@ -382,7 +382,7 @@ def _startup_notes(plan: RunPlan) -> list[str]:
         )
     for name, wrapper in (("masks come", plan.components.secure), ("noise comes", plan.components.privacy)):
         if wrapper is not None and wrapper.seeded:
-            notes.append(f"{name} from the run's seed, so the run is reproducible and protects nobody")
+            notes.append(f"{name} from the run's seed, so the run is reproducible, but not private")
     if plan.components.privacy is not None and not plan.exchanges_models:
         notes.append(f"{plan.algorithm.name} sends no updates that noise could be added to: it has no ε")
     if plan.evaluation.keep == "best" and plan.algorithm.view(plan.initial_state, plan.federation.clients[0]) is None:

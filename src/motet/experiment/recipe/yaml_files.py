@@ -1,4 +1,4 @@
-"""Read YAML that somebody else may have written.
+"""Read YAML that someone else may have written.
 
 An alias is a reference, so a file of ten lines can describe a billion values. The safe loader of PyYAML reads it, and
 whatever walks through the values or prints them does not come to an end.
