@@ -48,7 +48,6 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
-from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.jobs import Infer
 from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, CompletionLoss, GeneratedCompletions
@@ -202,9 +201,7 @@ class PackedRounds:
             model.to_device(device)
             self.executor: Any = PackedExecutor(device)
         else:
-            self.executor = ProcessExecutor(
-                default_worker_count(), {model.key: model}, {features.key: features}, PrefixCache()
-            )
+            self.executor = ProcessExecutor(default_worker_count(), {model.key: model}, {features.key: features})
         algorithm = RunComponents(algorithm=fedavg(workload.solver))
         self.run = FederatedRun(RunPlan(federation=self.federation, components=algorithm, rounds=10**6), self.executor)
 

@@ -39,9 +39,9 @@ class Motet:
     def __init__(self, workload: Workload, solver: Solver, workers: int, freeze: int) -> None:
         self.federation = workload.federation(freeze)
         model, features = self.federation.model, self.federation.features
-        self.prefix_cache = PrefixCache()
-        self.prefix_cache.prepare(model, features)
-        self.executor = ProcessExecutor(workers, {model.key: model}, {features.key: features}, self.prefix_cache)
+        prefix_cache = PrefixCache()
+        prefix_cache.prepare(model, features)
+        self.executor = ProcessExecutor(workers, {model.key: model}, {features.key: features}, prefix_cache)
         plan = RunPlan(federation=self.federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6)
         self.run = FederatedRun(plan, self.executor)
 
@@ -50,7 +50,6 @@ class Motet:
 
     def close(self) -> None:
         self.executor.close()
-        self.prefix_cache.close()
 
 
 def processor_seconds() -> float:

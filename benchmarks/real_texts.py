@@ -128,7 +128,7 @@ def measure(args: argparse.Namespace, corpus: Any, frozen: list[str]) -> Times:
         for (name, precision), side in sides.items():
             clock(name, precision, partial(side.train, client))
     for side in sides.values():
-        side.cache.close()
+        side.executor.close()
     return times
 
 

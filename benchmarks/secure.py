@@ -32,7 +32,7 @@ from motet.core.script import ClientId, Program, Script, rewrite_sums, run_scrip
 from motet.core.weighted import Weighted
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.secure import SECURE
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
@@ -189,9 +189,7 @@ def measure_training(
 
     federation = Workload(model, clients=clients, examples=examples).federation()
     features = {federation.features.key: federation.features}
-    executor = ProcessExecutor(
-        default_worker_count(), {federation.model.key: federation.model}, features, PrefixCache()
-    )
+    executor = ProcessExecutor(default_worker_count(), {federation.model.key: federation.model}, features)
     runs = {
         protocol: FederatedRun(
             RunPlan(

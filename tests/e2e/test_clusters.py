@@ -26,7 +26,7 @@ from motet.experiment.deploy.network_options import MpiOptions
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.wire import serialize
 
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
@@ -96,7 +96,7 @@ def ray_executor(config: RunConfig, personal_config: RunConfig, plan: RunPlan) -
     os.environ["RAY_TMPDIR"] = "/tmp"  # names of sockets must be short
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own name; actors would wait for all other tests
     federation: Any = plan.federation
-    local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation], PrefixCache())
+    local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation])
     executor = connect_ray(RayOptions(actors=2), local, [config, personal_config])
     yield executor
     executor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job, bucket_batches
@@ -145,13 +146,9 @@ def test_all_executors_give_the_same_models(algorithm: Any, uneven_federation: F
     serial = run_two_rounds(uneven_federation, SerialExecutor(CPU), algorithm)
     packed = run_two_rounds(uneven_federation, PackedExecutor(CPU, width=8, use_bf16=False), algorithm)
     pairs = uneven_federation.models_with_features
-    cache = PrefixCache()
-    workers = ProcessExecutor(2, {m.key: m for m, _ in pairs}, {f.key: f for _, f in pairs}, cache)
-    try:
+    workers = ProcessExecutor(2, {m.key: m for m, _ in pairs}, {f.key: f for _, f in pairs})
+    with closing(workers):
         in_processes = run_two_rounds(uneven_federation, workers, algorithm)
-    finally:
-        workers.close()
-        cache.close()
     for one, other, third in zip(serial, packed, in_processes, strict=True):
         assert torch.equal(one.flat, third.flat)
         assert (one - other).norm() <= 1e-4 * one.norm()

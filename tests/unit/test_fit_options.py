@@ -18,7 +18,7 @@ from motet.experiment.build.federation import Federation
 from motet.learning.context import Context
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
 
@@ -89,7 +89,7 @@ def test_executors_agree_on_corrections_and_trained_layers(federation: Federatio
     packed = run_work(context.fit(start, SGD, **options), PackedExecutor(CPU, use_bf16=False))
     assert torch.allclose(packed.params.flat, serial.params.flat, atol=1e-5)
     models, features = {federation.model.key: federation.model}, {federation.features.key: federation.features}
-    workers = ProcessExecutor(1, models, features, PrefixCache())
+    workers = ProcessExecutor(1, models, features)
     try:
         job = next(context.fit(start, SGD, **options))
         workers.submit("client", job)

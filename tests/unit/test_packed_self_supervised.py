@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -161,19 +162,16 @@ def test_label_positions_of_a_client_are_in_one_row() -> None:
 
 
 def test_worker_processes_can_run_these_jobs(federation: Federation) -> None:
-    cache, model = PrefixCache(), federation.model
+    model = federation.model
     jobs = [make_jobs(federation, SGD, 0)[0] for make_jobs in JOB_KINDS.values()]
     features = jobs[0].examples.features
-    workers = ProcessExecutor(1, {model.key: model}, {features.key: features}, cache)
-    try:
+    workers = ProcessExecutor(1, {model.key: model}, {features.key: features})
+    with closing(workers):
         for i, job in enumerate(jobs):
             workers.submit(i, job)
         results: dict[Any, Any] = {}
         while len(results) < len(jobs):
             results |= dict(workers.wait_completed())
-    finally:
-        workers.close()
-        cache.close()
     for i, job in enumerate(jobs):
         assert torch.equal(results[i].params.flat, SerialExecutor(CPU).run(job).params.flat)
 

@@ -350,7 +350,7 @@ def test_a_model_without_frozen_layers_has_no_prefix(federation: Federation) -> 
 
 def process_executor(count: int, federation: Federation) -> ProcessExecutor:
     model, features = federation.model, federation.features
-    return ProcessExecutor(count, {model.key: model}, {features.key: features}, PrefixCache())
+    return ProcessExecutor(count, {model.key: model}, {features.key: features})
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from motet.datasets.load_corpus import DataConfig, read_corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.deploy.client_launcher import build_executor
-from motet.learning.executors.serial_executor import PrefixCache
 
 T = TypeVar("T")
 
@@ -26,7 +25,6 @@ class OpenExecutor(NamedTuple):
 
     key: str
     executor: Executor
-    prefix_cache: PrefixCache
 
 
 class SharedResources:
@@ -52,16 +50,13 @@ class SharedResources:
         key = f"{run.data_key} {run.config.device} {run.config.transport}"
         if self.open_executor is None or self.open_executor.key != key:
             self.close_executor()
-            prefix_cache = PrefixCache()
-            executor = build_executor([run.config], [self.federation(run)], prefix_cache)
-            self.open_executor = OpenExecutor(key=key, executor=executor, prefix_cache=prefix_cache)
+            self.open_executor = OpenExecutor(key, build_executor([run.config], [self.federation(run)]))
         return self.open_executor.executor
 
     def close_executor(self) -> None:
         if self.open_executor is not None:
             current, self.open_executor = self.open_executor, None
             current.executor.close()
-            current.prefix_cache.close()
 
     def _load_corpus(self, config: DataConfig, seed: Seed, task: str | None) -> Corpus:
         """Sample from the full corpus, which different limits share."""

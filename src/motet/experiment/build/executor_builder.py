@@ -16,30 +16,33 @@ from motet.experiment.build.processor import BF16_FLAGS, find_bf16_flags
 from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import MAX_CACHE_BYTES, PrefixCache, SerialExecutor
 
 
 def create_executor(
     device: torch.device,
     options: InProcessOptions,
     federations: Sequence[Federation],
-    cache: PrefixCache,
     precision: Precision = "auto",
+    max_cache_bytes: int = MAX_CACHE_BYTES,
 ) -> Executor:
-    """Create an executor for the clients of all `federations`: processes on a CPU, packed models on a GPU."""
+    """Create an executor for the clients of all `federations`: processes on a CPU, packed models on a GPU.
+
+    `max_cache_bytes` of disk are for the hidden states of frozen layers on a CPU.
+    """
     if device.type == "cuda":
         keep_kernels()
     use_bf16 = uses_bfloat16(precision, device)
     if warning := bfloat16_warning(precision, device):
         logging.getLogger("motet").warning(warning)
     pairs = [pair for federation in federations for pair in federation.models_with_features]
-    for model, features in pairs:
-        if device.type == "cpu":
-            cache.prepare(model, features)
-        else:
-            model.to_device(device)
     if device.type != "cpu":
+        for model, _ in pairs:
+            model.to_device(device)
         return PackedExecutor(device, options.width, use_bf16, options.cuda_graphs)
+    cache = PrefixCache(max_cache_bytes)
+    for model, features in pairs:
+        cache.prepare(model, features)
     count = default_worker_count() if options.workers is None else options.workers
     if count == 0:
         return SerialExecutor(device, cache, use_bf16)

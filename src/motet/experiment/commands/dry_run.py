@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
 def _time_groups(config: RunConfig, federation: Federation, solver: Solver) -> tuple[list[StepTiming], int]:
     """Train a few steps in each group, and return their timings and the peak memory in bytes."""
     device, cache = resolve_device(config.device), PrefixCache()
-    try:
+    with closing(cache):
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             cache.prepare(model, features)
         use_bf16 = uses_bfloat16(config.precision, device)
@@ -95,8 +96,6 @@ def _time_groups(config: RunConfig, federation: Federation, solver: Solver) -> t
                 time_steps(group, SerialExecutor(device, cache, use_bf16), solver) for group in federation.groups
             ]
             return timings, memory.measure()
-    finally:
-        cache.close()
 
 
 def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, steps: int = TIMED_STEPS) -> StepTiming:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -33,7 +33,7 @@ from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.key_synonyms import find_key
 from motet.experiment.recipe.renamed_keys import RENAMED_KEYS
 from motet.experiment.recipe.run_config import RunConfig
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.profiler import span
 from motet.report.run_callback import RunCallback
@@ -124,19 +124,16 @@ def execute_in_process(
     config: RunConfig, plan: RunPlan, folder: Path | None, resume: bool, callback: RunCallback
 ) -> RunResult:
     """Run a plan with the executor of its configuration."""
-    federation, cache = plan.federation, PrefixCache()
+    federation = plan.federation
     connect: ConnectClients = InProcessTransport
     executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
     if isinstance(federation, Federation):
         with span("prepare the executor", "model"):
-            executor = trace_executor(build_executor([config], [federation], cache))
+            executor = trace_executor(build_executor([config], [federation]))
         with launch_clients(config, federation, folder or Path(), executor) as clients:
             connect = clients.connect
-    try:
+    with closing(executor):
         return execute_plan(plan, executor, folder=folder, resume=resume, callback=callback, connect=connect)
-    finally:
-        executor.close()
-        cache.close()
 
 
 @contextmanager

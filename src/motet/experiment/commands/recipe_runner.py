@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ from motet.experiment.loop.tracking import find_trackers, track_run
 from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import RunConfig
 from motet.experiment.recipe.start_folder import enter_start_folder
-from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.profiler import span
 from motet.report.run_callback import RunCallback
 
@@ -92,26 +91,20 @@ def _run_claimed(config: RunConfig, folder: Path, resume: bool, callback: RunCal
         configs = {name: resolve_defaults(each, components[name].algorithm) for name, each in configs.items()}
     federations = build_federations(configs)
     unique_federations = list({id(federation): federation for federation in federations.values()}.values())
-    cache = PrefixCache()
-    try:
-        with span("prepare the executor", "model"):
-            executor = trace_executor(build_executor(list(configs.values()), unique_federations, cache))
-        try:
-            with span("prepare the run", "model"):
-                plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
-            if not resume:
-                create_run_folder(folder, configs)
-                _show_findings(config, federations[""], callback)
-            summaries = {}
-            for name, each in configs.items():
-                path, plan = baseline_folder(folder, name), plans.pop(name)
-                summaries[name] = load_summary(path) or run_experiment(
-                    plan, each, federations[name], path, executor, resume=resume, callback=callback
-                )
-        finally:
-            executor.close()
-    finally:
-        cache.close()
+    with span("prepare the executor", "model"):
+        executor = trace_executor(build_executor(list(configs.values()), unique_federations))
+    with closing(executor):
+        with span("prepare the run", "model"):
+            plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
+        if not resume:
+            create_run_folder(folder, configs)
+            _show_findings(config, federations[""], callback)
+        summaries = {}
+        for name, each in configs.items():
+            path, plan = baseline_folder(folder, name), plans.pop(name)
+            summaries[name] = load_summary(path) or run_experiment(
+                plan, each, federations[name], path, executor, resume=resume, callback=callback
+            )
     return FinishedRun(folder=folder, summary=summaries.pop(""), baselines=summaries)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
-from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.log_lines import limit_repeats
 from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus
@@ -127,25 +127,20 @@ def _run(
     write_inspections(folder, config, listener.local, with_samples=False)
     if not listener.clients_bring_data:
         write_partition(folder, listener.local)
-    cache = PrefixCache()
     device = resolve_device(config.device)
-    executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache, config.precision)
-    try:
+    executor = create_executor(device, InProcessOptions(workers=0), [listener.local], config.precision)
+    with closing(executor), PeakMemory() as memory:
         every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
         plan = build_plan(every_round, listener.federation(), components, listener.clients_bring_data)
-        with PeakMemory() as memory:
-            result = execute_plan(
-                plan,
-                executor,
-                folder=folder,
-                resume=resume,
-                callback=callback,
-                connect=lambda runtime: transport,
-                is_remote=True,
-            )
-    finally:
-        executor.close()
-        cache.close()
+        result = execute_plan(
+            plan,
+            executor,
+            folder=folder,
+            resume=resume,
+            callback=callback,
+            connect=lambda runtime: transport,
+            is_remote=True,
+        )
     changes: dict[str, Any] = {"partition": {"type": "silos"}} if listener.clients_bring_data else {}
     changes["refused"] = dict(listener.connections.rejected + result.rejected_replies)
     return write_results(folder, config, listener.local, plan, result, peak_memory=memory.peak, **changes)

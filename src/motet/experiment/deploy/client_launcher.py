@@ -21,7 +21,6 @@ from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.loop.traced_executor import unwrap_executor
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
-from motet.learning.executors.serial_executor import PrefixCache
 from motet.models.loading_permissions import is_remote_code_allowed
 from motet.transport.admission import RunFinished, generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
@@ -37,16 +36,16 @@ class LaunchedClients(NamedTuple):
     is_remote: bool = False
 
 
-def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federation], cache: PrefixCache) -> Executor:
+def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federation]) -> Executor:
     """Build the executor of a run and its baselines, which share one transport."""
     config = configs[0]
     look_up(TRANSPORTS, config.transport.type, "transport.type")
     device = resolve_device(config.device)
     if config.transport.type == "in_process":
         options = instantiate(InProcessOptions, config.transport.options, "transport")
-        return create_executor(device, options, federations, cache, config.precision)
+        return create_executor(device, options, federations, config.precision)
     # The clients train elsewhere, and worker processes must not be forked next to the threads of a network.
-    local = create_executor(device, InProcessOptions(workers=0), federations, cache, config.precision)
+    local = create_executor(device, InProcessOptions(workers=0), federations, config.precision)
     if config.transport.type != "ray":
         return local
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray

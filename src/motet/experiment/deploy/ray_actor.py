@@ -21,7 +21,6 @@ from motet.experiment.deploy.remote_terms import TermRunner, TermsTask, sum_term
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.memory_budget import limit_device_memory
-from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.modules.model import Model
 from motet.wire.format import buffer_bytes, decode_header, encode_header, read_header, tensor_from_bytes
 
@@ -67,7 +66,7 @@ class RayActor:
         chosen = resolve_device(device)
         if chosen.type == "cuda":
             limit_device_memory(chosen, memory_share)
-        self.executor = create_executor(chosen, InProcessOptions(workers=0), unique, PrefixCache(), runs[0].precision)
+        self.executor = create_executor(chosen, InProcessOptions(workers=0), unique, runs[0].precision)
         self.shared_values = {}
         for model, features in (pair for federation in unique for pair in federation.models_with_features):
             self.shared_values |= {model.key: model, features.key: features}

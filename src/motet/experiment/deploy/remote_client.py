@@ -39,7 +39,7 @@ from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import Precision, RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator, ModelDelivery
-from motet.learning.executors.serial_executor import MAX_CACHE_BYTES, PrefixCache
+from motet.learning.executors.serial_executor import MAX_CACHE_BYTES
 from motet.missing_paths import describe_missing
 from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
@@ -77,7 +77,6 @@ class ClientBuilder:
     def __init__(self, options: JoinOptions, log: Callable[[str], None] = lambda text: None) -> None:
         self.options, self.log = options, log
         self._files = StateFiles(options.state_key)
-        self._cache = PrefixCache(0 if options.state_key else MAX_CACHE_BYTES)
         self._key: tuple[str, str] | None = None
         self._setup: ClientSetup | None = None
         self._agreement: Agreement | None = None
@@ -86,15 +85,11 @@ class ClientBuilder:
     def __call__(self, acceptance: JoinAccepted) -> ClientSetup:
         key = (acceptance.run, acceptance.digest)
         if self._setup is None or self._key != key:
-            self._close_setup()
+            self.close()
             self._key, self._setup = key, self._build(acceptance)
         return self._setup
 
     def close(self) -> None:
-        self._close_setup()
-        self._cache.close()
-
-    def _close_setup(self) -> None:
         if self._setup is not None:
             self._setup.runtime.executor.close()
         if self._agreement is not None:
@@ -145,7 +140,8 @@ class ClientBuilder:
     def _create_executor(self, federation: Federation) -> Executor:
         options = self.options
         device, one_process = resolve_device(options.device), InProcessOptions(workers=0)
-        return create_executor(device, one_process, [federation], self._cache, options.precision)
+        cache_bytes = 0 if options.state_key else MAX_CACHE_BYTES  # hidden states would be on disk without encryption
+        return create_executor(device, one_process, [federation], options.precision, cache_bytes)
 
     def _agree(
         self, acceptance: JoinAccepted, config: RunConfig, components: RunComponents

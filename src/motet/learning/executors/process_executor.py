@@ -84,7 +84,7 @@ class ProcessExecutor(Executor):
         count: int,
         models: Mapping[str, Model],
         features: Mapping[str, Features],
-        prefix_cache: PrefixCache,
+        prefix_cache: PrefixCache | None = None,
         use_bf16: bool = False,
     ) -> None:
         self.count, self.capacity = count, 2 * count

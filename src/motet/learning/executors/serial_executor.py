@@ -57,7 +57,7 @@ class PrefixCache:
 
 
 class SerialExecutor(Executor):
-    """Runs one job after another. Each worker process uses one, too."""
+    """Runs one job after another. Each worker process uses one, too. Closing it also closes its prefix cache."""
 
     device: torch.device
     examples_processed: int
@@ -114,3 +114,5 @@ class SerialExecutor(Executor):
 
     def close(self) -> None:
         self.models.clear()
+        if self.prefix_cache is not None:
+            self.prefix_cache.close()
