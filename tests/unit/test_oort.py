@@ -157,8 +157,8 @@ def test_trainings_whose_replies_do_not_count_leave_no_utility(federation: Feder
     policy = WaitPolicy(quorum=0.5, stop_at_quorum=True)
     run = start_run(federation, fedavg(SOLVER), 2, cohort=replace(OORT, size=4), network=NETWORK, wait_policy=policy)
     run.run_rounds()
-    assert run.engine.utilities is not None
-    assert run.engine.utilities.squares == {}
+    assert run.engine.sampler.recorder is not None
+    assert run.engine.sampler.recorder.squares == {}
     assert len(run.finish().client_scores) == 4, "an evaluation of simulated clients waits for all of them"
 
 

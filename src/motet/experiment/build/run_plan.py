@@ -129,7 +129,7 @@ class RunPlan:
 
     def _check_sampler(self) -> None:
         """Reject fixed cohorts in asynchronous runs, and cohorts by utility and speed where the server cannot know them."""
-        if self.cohort.sampler == "even" and self.wait_policy.buffer is not None:
+        if self.cohort.sampler == "even" and self.is_asynchronous:
             raise ConfigError(
                 "cohort.sampler=even asks the same clients in every round, but an asynchronous run samples idle ones; remove "
                 "cohort.sampler."
@@ -146,7 +146,7 @@ class RunPlan:
                 "cohort.sampler=oort reads the training loss of every client, which remote clients and custom trainers do "
                 "not send; set cohort.sampler=seeded."
             )
-        if self.network is None and self.wait_policy.buffer is None:
+        if self.network is None and not self.is_asynchronous:
             raise ConfigError(
                 "cohort.sampler=oort chooses clients by their speed, but this simulation has no clock; add a section "
                 "network, e.g. network.example_seconds=0.5 network.device_spread=0.7."
@@ -180,6 +180,11 @@ class RunPlan:
     @property
     def algorithm(self) -> Algorithm:
         return self.components.algorithm
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if rounds overlap: each ends with a number of replies, and other clients keep working."""
+        return self.wait_policy.buffer is not None
 
     @property
     def cohort_size(self) -> int:

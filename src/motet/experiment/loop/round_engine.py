@@ -19,15 +19,9 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
-from motet.experiment.loop.client_sampling import sample_cohort, sample_idle_clients
+from motet.experiment.loop.client_sampling import CohortSampler, make_recorder
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
-from motet.experiment.loop.oort import (
-    LossRecorder,
-    Observation,
-    OortState,
-    learn_from_round,
-    sample_by_utility,
-)
+from motet.experiment.loop.oort import OortState
 from motet.report.profiler import span
 from motet.transport.async_network import AsyncTransport
 from motet.transport.client_runtime import ClientRuntime, Tamper
@@ -72,8 +66,8 @@ class RoundEngine:
     ) -> None:
         components = plan.components
         self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
-        self.utilities = make_recorder(plan, is_remote)
-        make_context = self.utilities.observe(plan.federation.context) if self.utilities else plan.federation.context
+        recorder = make_recorder(plan, is_remote)
+        make_context = recorder.observe(plan.federation.context) if recorder else plan.federation.context
         self.runtime = ClientRuntime(
             components.client_programs,
             keep_optimizers(make_context, client_states, plan.algorithm, plan.rounds),
@@ -86,16 +80,16 @@ class RoundEngine:
         self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
         self.network = emulate_network(plan, self.transport, is_remote)
-        self.concurrency = None if plan.wait_policy.buffer is None else plan.cohort_size
+        self.sampler = CohortSampler(plan, recorder, self.network)
         transport: Transport = self.network or self.transport
-        if self.network is not None and (self.concurrency is not None or plan.wait_policy.stop_at_quorum):
-            transport = AsyncTransport(self.network, self.concurrency)
+        if self.network is not None and (plan.is_asynchronous or plan.wait_policy.stop_at_quorum):
+            transport = AsyncTransport(self.network, plan.cohort_size if plan.is_asynchronous else None)
         self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
         # Evaluation does not count as the algorithm's traffic. Simulated clients have no stragglers in it.
         self.evaluation_mailbox = self.mailbox.create_sibling(waits_for_all=not is_remote)
         self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
         self.training_seconds, self.trained_examples = 0.0, 0
-        oort = OortState.initial(plan.cohort.oort) if self.utilities else None
+        oort = OortState.initial(plan.cohort.oort) if recorder else None
         self.progress = replace(self._progress_after(0, plan.initial_state, Traffic()), oort=oort)
 
     @property
@@ -125,25 +119,8 @@ class RoundEngine:
         return self.accountant.epsilon(self.sample_next_cohort()) > budget
 
     def sample_next_cohort(self) -> tuple[ClientId, ...]:
-        federation = self.plan.federation
         with span("sample the cohort", ""):
-            if self.progress.oort is None and self.concurrency is None:
-                return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
-            busy = set[ClientId]() if self.concurrency is None else self.mailbox.busy_clients
-            who = (federation.clients, self._idle_places(busy), self.progress.rounds, federation.seed, busy)
-            if self.progress.oort is None:
-                return sample_idle_clients(*who)
-            return sample_by_utility(self.plan.cohort.oort, self.progress.oort, *who)
-
-    def _idle_places(self, busy: Collection[ClientId]) -> int:
-        """Return how many clients start in the next round.
-
-        In an asynchronous one, as many as reply before it ends, and as can start at once.
-        """
-        if self.concurrency is None:
-            return self.plan.cohort_size
-        queued = (self.plan.wait_policy.buffer or 1) - 1 if self.network is not None else 0
-        return self.concurrency + queued - len(busy)
+            return self.sampler.sample(self.progress, self.mailbox)
 
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
         """Run the next round with a cohort; without one, sample it."""
@@ -176,25 +153,10 @@ class RoundEngine:
             raise ConfigError(f"{plan.algorithm.name}: round returned no state; end it with: return the next state.")
         self.client_states.commit_round()
         traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
-        oort = self._learn_utilities(cohort)
+        oort = self.sampler.learn(self.progress, cohort, self.mailbox)
         self.progress = replace(self._progress_after(index + 1, state, traffic), oort=oort)
         self.training_seconds += time.monotonic() - start
         self.trained_examples += self.executor.examples_processed - examples_before
-
-    def _learn_utilities(self, cohort: tuple[ClientId, ...]) -> OortState | None:
-        """Return what is known about the clients after a round. None if cohorts do not depend on it."""
-        recorder, network, before = self.utilities, self.network, self.progress
-        if recorder is None or network is None or before.oort is None:
-            return None
-        seen = {c: Observation(recorder.take(c), network.durations[c]) for c in self.mailbox.replied}
-        if self.concurrency is None:
-            elapsed = network.seconds - before.traffic.network_seconds
-            missing = [client for client in cohort if client not in seen]
-            seen |= {client: Observation(0.0, elapsed) for client in missing}
-            recorder.forget(set(missing) - self.mailbox.busy_clients)
-        return learn_from_round(
-            self.plan.cohort.oort, before.oort, self.plan.federation.clients, before.rounds + 1, seen
-        )
 
     def run_evaluation(self, script: Script[T]) -> T:
         """Run a script of the evaluation, outside the rounds and their traffic."""
@@ -255,7 +217,7 @@ class RoundEngine:
 def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> EmulatedTransport | None:
     """Return the emulated network of a run; None without one. An asynchronous simulation always has one: its clock."""
     network = plan.network
-    if network is None and plan.wait_policy.buffer is not None and not is_remote:
+    if network is None and plan.is_asynchronous and not is_remote:
         network = Network()
     if network is None:
         return None
@@ -263,18 +225,6 @@ def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> Emu
     if not isinstance(federation, Federation):
         return EmulatedTransport(transport, network, federation.clients)
     return EmulatedTransport(transport, network, federation.clients, lambda client: federation.participant(client).size)
-
-
-def make_recorder(plan: RunPlan, is_remote: bool) -> LossRecorder | None:
-    """Return the recorder of the utilities that cohorts are sampled by; None if they are sampled uniformly."""
-    if plan.cohort.sampler != "oort":
-        return None
-    if is_remote:
-        raise ConfigError(
-            "cohort.sampler=oort reads the training loss of every client, which clients in other processes do not send; use "
-            "transport.type=in_process, or cohort.sampler=seeded."
-        )
-    return LossRecorder(plan.algorithm)
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
