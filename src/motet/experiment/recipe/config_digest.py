@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from motet.experiment.recipe.renamed_keys import RENAMED_IN_STORED_RUNS, RENAMED_VALUES
+
 # Settings that change neither what is trained nor how. Server and clients may differ in them, and so may a resumed run.
 NOT_IN_DIGEST = (
     "recipe",
@@ -19,18 +21,8 @@ NOT_IN_DIGEST = (
     "baselines",
     "track",
 )
-# Keys and values that were renamed after runs had begun: the digest of these runs contains the former names.
-FORMER_KEYS = {
-    "wait_policy": {"stop_at_quorum": "eager"},
-    "network": {"compute_seconds": "work"},
-    "secure": {
-        "colluders": "privacy",
-        "max_weight": "largest_weight",
-        "min_clients": "minimum",
-        "out_of_range": "outside",
-    },
-}
-FORMER_SERVER_TYPES = {"sgd": "apply"}
+OLD_KEYS = {new: old.rpartition(".")[2] for old, new in RENAMED_IN_STORED_RUNS.items()}
+OLD_SERVER_TYPES = {new: old for old, new in RENAMED_VALUES["server.type"].items()}
 
 
 def hash_settings(settings: Mapping[str, Any]) -> str:
@@ -44,11 +36,11 @@ def hash_settings(settings: Mapping[str, Any]) -> str:
     else:
         hashed["cohort"] = {key: value for key, value in settings["cohort"].items() if key != "oort"}
     hashed["solver"] = {key: value for key, value in settings["solver"].items() if not _is_ignored(key, value)}
-    for section, names in FORMER_KEYS.items():
-        if hashed.get(section):
-            hashed[section] = {names.get(key, key): value for key, value in hashed[section].items()}
+    for section, options in hashed.items():  # runs that began before keys were renamed keep their digest
+        if isinstance(options, Mapping):
+            hashed[section] = {OLD_KEYS.get(f"{section}.{key}", key): value for key, value in options.items()}
     if "type" in settings["server"]:
-        hashed["server"] = {**settings["server"], "type": _former_type(settings["server"]["type"])}
+        hashed["server"] = {**settings["server"], "type": _old_type(settings["server"]["type"])}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -57,5 +49,5 @@ def _is_ignored(key: str, value: Any) -> bool:
     return key == "micro_batch" or (key == "keep_state" and value is False)
 
 
-def _former_type(server: Any) -> Any:
-    return FORMER_SERVER_TYPES.get(server, server) if isinstance(server, str) else server
+def _old_type(server: Any) -> Any:
+    return OLD_SERVER_TYPES.get(server, server) if isinstance(server, str) else server

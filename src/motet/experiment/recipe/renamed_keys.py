@@ -1,7 +1,7 @@
 """Old names of recipe keys and values. They work for one more release, with a note that shows the new name.
 
-To rename a key, add its full path to `RENAMED_KEYS`. A key stays in its section or moves to a subsection; a section may
-be renamed too:
+To rename a key, add its full path to `RENAMED_IN_STORED_RUNS`. A key stays in its section or moves to a subsection; a
+section may be renamed too:
 
     "model.lora": "model.adapter.rank",
     "patience": "wait_policy",
@@ -24,17 +24,21 @@ from motet.core.errors import ConfigError
 
 Announce = Callable[[str], None]  # gets a sentence such as "'old' is now 'new'"
 
-RENAMED_KEYS: dict[str, str] = {
-    "patience": "wait_policy",
-    "patience.worth": "wait_policy.staleness_exponent",
-    "patience.absence": "wait_policy.reconnect_timeout",
+# The digest of a configuration has the old names of these, so that runs can be resumed that began with them.
+RENAMED_IN_STORED_RUNS: dict[str, str] = {
     "wait_policy.eager": "wait_policy.stop_at_quorum",
     "network.work": "network.compute_seconds",
-    "secure.neighbours": "secure.neighbors",
     "secure.minimum": "secure.min_clients",
     "secure.privacy": "secure.colluders",
     "secure.largest_weight": "secure.max_weight",
     "secure.outside": "secure.out_of_range",
+}
+RENAMED_KEYS: dict[str, str] = {
+    **RENAMED_IN_STORED_RUNS,
+    "patience": "wait_policy",
+    "patience.worth": "wait_policy.staleness_exponent",
+    "patience.absence": "wait_policy.reconnect_timeout",
+    "secure.neighbours": "secure.neighbors",
     "solver.pull": "solver.proximal_mu",
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
