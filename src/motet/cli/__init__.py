@@ -14,10 +14,10 @@ from motet.cli import (
     deploy,
     identities,
     init,
-    inspect,
     join,
     partition,
     policy,
+    results,
     runs,
     tune,
 )
@@ -28,7 +28,7 @@ from motet.learning.lean_transformers import allow_lean_import
 COMMAND_MODULES = (
     runs,
     chat,
-    inspect,
+    results,
     dashboard,
     bench,
     tune,

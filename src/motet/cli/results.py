@@ -1,4 +1,4 @@
-"""Commands that look at finished runs: report, compare, replay."""
+"""Commands that show the results of runs: report, compare, power, replay."""
 
 from __future__ import annotations
 
