@@ -12,7 +12,7 @@ from typing import Any
 from motet.benchmark.cells import BenchmarkRun, run_name
 from motet.core.errors import ConfigError
 from motet.experiment.commands.environment import describe_software, package_versions
-from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.commands.run_folder import is_finished, is_started, load_config, load_summary
 from motet.experiment.commands.run_state import clear_failure, lacked_memory, read_failure, write_failure
 from motet.transport.folder_lock import find_lock_owner, lock_folder
 
@@ -29,7 +29,7 @@ class RunStore:
         return self.renamed_runs.get(name, self.folder / "runs" / name)
 
     def is_done(self, name: str) -> bool:
-        return (self.run_folder(name) / "summary.json").exists()
+        return is_finished(self.run_folder(name))
 
     def is_settled(self, name: str) -> bool:
         """Return whether the run is done or has failed."""
@@ -111,6 +111,6 @@ def find_renamed_runs(folder: Path, names: Collection[str]) -> dict[str, Path]:
                 continue  # the run of another suite, or of a method that no longer exists
             for current in (config, replace(config, evaluation=replace(config.evaluation, test=False))):
                 name = run_name(current)
-                if name in names and not (folder / "runs" / name / "config.yaml").exists():
+                if name in names and not is_started(folder / "runs" / name):
                     renamed_runs[name] = path.parent
     return renamed_runs

@@ -17,11 +17,15 @@ MIN_NAME_WIDTH, MIN_TEXT_WIDTH = 17, 40  # the longest name of an inspection has
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print one line per fact. In a terminal, long facts are wrapped."""
-    name_width = max(MIN_NAME_WIDTH, *map(len, facts)) + 1
+    """Print one line per fact."""
+    print_columns(facts, max(MIN_NAME_WIDTH, *map(len, facts)) + 1)
+
+
+def print_columns(texts: Mapping[str, str], name_width: int) -> None:
+    """Print one line per name with its text. In a terminal, long texts are wrapped."""
     line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for name, fact in facts.items():
-        lines = wrap(fact, max(MIN_TEXT_WIDTH, line_width - name_width)) if line_width else [fact]
+    for name, text in texts.items():
+        lines = wrap(text, max(MIN_TEXT_WIDTH, line_width - name_width)) if line_width else [text]
         echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from contextlib import nullcontext
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +22,7 @@ from motet.cli.app import (
     handle_errors,
     read_state_key,
 )
-from motet.cli.fact_table import print_facts, print_inspection, print_warnings
+from motet.cli.fact_table import print_columns, print_facts, print_inspection, print_warnings
 from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
 from motet.cli.terminal import create_console, echo
 
@@ -134,12 +131,8 @@ def list_command(
     entries = list_entries(kind) if kind is not None else list_tables()
     if as_json:
         echo(json.dumps(entries, indent=2, ensure_ascii=False))
-        return
-    name_width = max(len(name) for name in entries) + 2
-    line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for name, description in entries.items():
-        lines = wrap(description, max(40, line_width - name_width)) if line_width else [description]
-        echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
+    else:
+        print_columns(entries, max(map(len, entries)) + 2)
 
 
 @app.command(rich_help_panel=TRAINING)

@@ -11,6 +11,7 @@ import torch
 from motet.core.errors import ConfigError
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.model_export import is_adapter_folder, read_adapter_config, read_model_config
+from motet.experiment.commands.run_folder import is_started
 from motet.learning.data.chat_format import ChatFormat, Turn, has_chat_template
 from motet.missing_paths import describe_missing
 from motet.models.adapters import load_adapter
@@ -71,7 +72,7 @@ def open_chat(
     """Load the model of a run, or an exported one. `base` replaces the pretrained model of its adapters."""
     if not folder.exists():
         raise ConfigError(f"{describe_missing(folder)} Expected a finished run or an exported model.")
-    path = folder / "model" if (folder / "config.yaml").exists() else folder
+    path = folder / "model" if is_started(folder) else folder
     if not is_adapter_folder(path) and not (path / "config.json").exists():
         raise ConfigError(
             f"'{folder}' has no model to talk to; expected a finished run or an exported model. The model of one client: "

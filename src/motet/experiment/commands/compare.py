@@ -11,7 +11,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import diff_settings, flatten_settings
-from motet.experiment.commands.run_folder import load_config, load_summary, resume_command
+from motet.experiment.commands.run_folder import is_started, load_config, load_summary, resume_command
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.experiment.loop.metrics_log import is_client_row, mean_metrics, read_metrics
 from motet.report.client_bootstrap import client_spread, compare_clients, worst_tenth
@@ -72,7 +72,7 @@ def _check_metrics(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> Non
 
 def _find_runs(folder: Path) -> _Runs:
     """Return the run in a folder, or the runs in its subfolders, in the order of their seeds."""
-    is_run = (folder / "config.yaml").exists() or not folder.is_dir()
+    is_run = is_started(folder) or not folder.is_dir()
     folders = [folder] if is_run else sorted(path.parent for path in folder.glob("*/config.yaml"))
     if not folders:
         raise ConfigError(f"'{folder}' has no runs; expected a run, or a folder with one run per seed.")

@@ -69,8 +69,7 @@ def require_empty(folder: Path) -> None:
     """Raise an error if the folder has files, so that no run is overwritten."""
     require_no_file(folder)
     if folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
-        is_run = (folder / "config.yaml").exists()
-        resume = f" To continue the run in it: {resume_command(folder)}" if is_run else ""
+        resume = f" To continue the run in it: {resume_command(folder)}" if is_started(folder) else ""
         raise ConfigError(f"'{folder}' is not empty; choose a new folder.{resume}")
 
 

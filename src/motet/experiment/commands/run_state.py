@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from motet.core.errors import ConfigError, first_line
-from motet.experiment.commands.run_folder import load_config, resume_command
+from motet.experiment.commands.run_folder import is_finished, is_served, is_started, load_config, resume_command
 from motet.experiment.commands.run_records import FailureRecord
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.report.run_status import read_status
@@ -29,7 +29,7 @@ class RunState(NamedTuple):
 
 def read_run_state(folder: Path) -> RunState:
     """Return the state of a run or of a baseline. A baseline belongs to the process that has the folder of its run."""
-    if (folder / "summary.json").exists():
+    if is_finished(folder):
         return RunState("finished")
     is_baseline = folder.parent.name == "baselines"
     if find_lock_owner(folder.parents[1] if is_baseline else folder) is not None:
@@ -48,7 +48,7 @@ def advise_progress(folder: Path) -> str:
 def describe_state(source: str, token: str = "") -> dict[str, Any]:
     """Return the status of a run: of a served one as its server wrote it, of another one from its files."""
     folder = Path(source)
-    if not (folder / "config.yaml").exists() or (folder / "status.json").exists():
+    if not is_started(folder) or is_served(folder):
         return read_status(source, token)
     name, reason = read_run_state(folder)
     config = load_config(folder)
@@ -64,7 +64,7 @@ def describe_state(source: str, token: str = "") -> dict[str, Any]:
 def read_failure(folder: Path) -> str | None:
     """Return why a run failed; None if it did not fail."""
     record: dict[str, Any] | None = read_json(folder / FAILURE_FILE, FailureRecord)
-    return None if record is None or (folder / "summary.json").exists() else str(record["why"])
+    return None if record is None or is_finished(folder) else str(record["why"])
 
 
 def lacked_memory(folder: Path) -> bool:
@@ -92,6 +92,6 @@ def record_failure(folder: Path, *, is_retry: bool) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        if (folder / "config.yaml").exists():
+        if is_started(folder):
             write_failure(folder, first_line(error))
         raise
