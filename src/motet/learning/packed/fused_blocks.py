@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+RotaryEmbedding = Callable[..., tuple[Tensor, Tensor]]
 _TOLERANCE = 2e-2  # relative; in bfloat16 the fused kernels round less often than the originals
 _GELU_TOLERANCE = 1e-6  # GELU and its approximation by tanh differ by 2e-4
 
@@ -66,20 +67,31 @@ def install_fused_blocks(module: nn.Module) -> None:
             block.__class__ = type(f"Fused{type(block).__name__}", (FusedGelu, type(block)), {})
 
 
+def find_fused_rotary(module: nn.Module, device: torch.device) -> RotaryEmbedding | None:
+    """Return a fused rotary embedding if it gives the same output as that of the module's family.
+
+    This runs kernels. In a rehearsal they are skipped (`kernel_rehearsal`), so ask when the model is built.
+    """
+    original = getattr(_family(module), "apply_rotary_pos_emb", None)
+    return None if original is None else _find_equal_rotary(original, device)
+
+
 @contextmanager
-def fused_rotary(module: nn.Module) -> Iterator[None]:
-    """Use the fused rotary embedding in the forward passes of a module, if its family has an equal one."""
-    family: Any = sys.modules.get(type(module).__module__)
-    original = getattr(family, "apply_rotary_pos_emb", None)
-    fused = None if original is None else _fused_rotary_for(original)
+def rotary_replaced_by(fused: RotaryEmbedding | None, module: nn.Module) -> Iterator[None]:
+    """Use this rotary embedding in the forward passes of a module, or its own if there is none."""
     if fused is None:
         yield
         return
-    family.apply_rotary_pos_emb = fused
+    family = _family(module)
+    original, family.apply_rotary_pos_emb = family.apply_rotary_pos_emb, fused
     try:
         yield
     finally:
         family.apply_rotary_pos_emb = original
+
+
+def _family(module: nn.Module) -> Any:
+    return sys.modules.get(type(module).__module__)
 
 
 def _is_frozen_rms_norm(block: Any) -> bool:
@@ -134,9 +146,9 @@ def _liger_kernels() -> dict[str, Callable[..., Any]]:
 
 
 @cache
-def _fused_rotary_for(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]] | None:
+def _find_equal_rotary(original: RotaryEmbedding, device: torch.device) -> RotaryEmbedding | None:
     kernels = _liger_kernels()
-    if "rotary" not in kernels or not torch.cuda.is_available():
+    if "rotary" not in kernels:
         return None
 
     def fused(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
@@ -145,9 +157,9 @@ def _fused_rotary_for(original: Callable[..., tuple[Tensor, Tensor]]) -> Callabl
         rotated: tuple[Tensor, Tensor] = kernels["rotary"](q, k, cos, sin)
         return rotated
 
-    generator = torch.Generator("cuda").manual_seed(0)
-    q, k = (torch.randn(2, heads, 8, 16, generator=generator, device="cuda") for heads in (4, 2))
-    angles = torch.randn(1, 8, 8, generator=generator, device="cuda").repeat(1, 1, 2)
+    generator = torch.Generator(device).manual_seed(0)
+    q, k = (torch.randn(2, heads, 8, 16, generator=generator, device=device) for heads in (4, 2))
+    angles = torch.randn(1, 8, 8, generator=generator, device=device).repeat(1, 1, 2)
     inputs = (angles.cos(), angles.sin())
     expected = original(q, k, *inputs)
     actual = fused(q.clone(), k.clone(), *inputs)

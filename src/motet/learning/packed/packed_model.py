@@ -22,7 +22,7 @@ from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import disable_caches, masked_attention, unmasked_attention
 from motet.learning.packed.cpu_attention import install_fast_dropout
 from motet.learning.packed.cuda_graphs import drops_layers
-from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
+from motet.learning.packed.fused_blocks import find_fused_rotary, install_fused_blocks, rotary_replaced_by
 from motet.learning.packed.grad_targets import GradTarget, LeafViews, ViewCache, collect_leaf_grads, write_remaining
 from motet.learning.packed.host_copy import upload
 from motet.learning.packed.kernel_modules import kernels_for
@@ -79,6 +79,7 @@ class PackedModel:
         is_plain_bf16 = use_bf16 and device.type == "cpu" and packing_mode == "plain"
         self.uses_short_attention = self.uses_fused_blocks or is_plain_bf16
         self._install_blocks()
+        self.rotary = find_fused_rotary(self.module, device) if self.uses_fused_blocks else None
         self.can_be_captured = packing_mode != "vmap" and not drops_layers(self.module)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
         can_be_sparse = self.is_full_model and packing_mode != "vmap"
@@ -368,7 +369,7 @@ class PackedModel:
         attention = masked_attention if masked else unmasked_attention
         try:
             with (
-                fused_rotary(self.module) if self.uses_fused_blocks else nullcontext(),
+                rotary_replaced_by(self.rotary, self.module),
                 short_attention() if self.uses_short_attention else nullcontext(),
                 nullcontext() if is_plain else attention(),
             ):
