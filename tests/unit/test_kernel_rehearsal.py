@@ -92,16 +92,30 @@ def test_the_backward_pass_in_another_thread_is_rehearsed_too(driver: Driver) ->
     assert backward.ident not in driver.threads
 
 
-def test_a_kernel_that_cannot_be_compiled_raises_when_it_is_launched(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forgotten: list[bool] = []
-    monkeypatch.setattr("motet.learning.packed.kernel_rehearsal.forget_probes", lambda: forgotten.append(True))
+def test_a_kernel_that_cannot_be_compiled_raises_when_it_is_launched(driver: Driver) -> None:
     kernel = triton.runtime.jit.JITFunction(copy_unknown)
     compile_kernels_of(lambda: launch(kernel, 1), DEVICE)
-    assert forgotten, "a probe without launches shows nothing"
     with pytest.raises(triton.CompilationError, match="unknown_name"):
         launch(kernel, 1)
+
+
+def test_a_module_shows_that_it_works_when_kernels_are_launched(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = triton.runtime.jit.JITFunction(copy_unknown)
+    x: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32, device=DEVICE)
+    module, modules = SimpleNamespace(probe=lambda _: launch(kernel, 1)), list[Any]()
+    monkeypatch.setattr(kernel_modules, "import_module", lambda _: module)
+    monkeypatch.setattr(kernel_modules, "_MODULES", {})
+
+    def find_kernels() -> None:
+        modules.append(kernel_modules.kernels_for(x))
+
+    for _ in range(2):
+        compile_kernels_of(find_kernels, DEVICE)
+        find_kernels()
+    assert modules == [module, None, None, None]
+    assert caplog.text.count("Triton cannot compile") == 1
 
 
 def test_a_failed_computation_ends_the_rehearsal(driver: Driver) -> None:
@@ -118,7 +132,6 @@ def test_a_failed_computation_ends_the_rehearsal(driver: Driver) -> None:
 
 def test_nothing_is_computed_without_a_gpu() -> None:
     compile_kernels_of(lambda: pytest.fail("computed"), torch.device("cpu"))
-    kernel_modules.forget_probes()
 
 
 def test_a_rehearsal_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -12,9 +13,31 @@ from torch import Tensor
 
 from motet.core.errors import first_line
 
+_MODULES: dict[tuple[torch.device, str], ModuleType | None] = {}  # that were probed; None if they do not work
 
-@cache
-def _load_kernels(device: torch.device, name: str = "triton_kernels") -> ModuleType | None:
+
+def kernels_for(x: Tensor, name: str = "triton_kernels") -> ModuleType | None:
+    """Return a module of Triton kernels if they work on the tensor's device. None of them computes in float64."""
+    if not x.is_cuda or x.dtype == torch.float64:
+        return None
+    key = (x.device, name)
+    if key not in _MODULES:
+        _MODULES[key] = _load_kernels(*key)
+    return _MODULES[key]
+
+
+@contextmanager
+def forget_new_probes() -> Iterator[None]:
+    """Inside the block no kernel is launched, so a module that is probed there is probed once more afterwards."""
+    known = dict(_MODULES)
+    try:
+        yield
+    finally:
+        _MODULES.clear()
+        _MODULES.update(known)
+
+
+def _load_kernels(device: torch.device, name: str) -> ModuleType | None:
     try:
         kernels = import_module(f"motet.learning.packed.{name}")
         kernels.probe(device)
@@ -26,13 +49,3 @@ def _load_kernels(device: torch.device, name: str = "triton_kernels") -> ModuleT
         )
         return None
     return kernels
-
-
-def kernels_for(x: Tensor, name: str = "triton_kernels") -> ModuleType | None:
-    """Return a module of Triton kernels if they work on the tensor's device. None of them computes in float64."""
-    return _load_kernels(x.device, name) if x.is_cuda and x.dtype != torch.float64 else None
-
-
-def forget_probes() -> None:
-    """Let every module show once more that its kernels work."""
-    _load_kernels.cache_clear()

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from motet.learning.packed.kernel_modules import forget_probes
+from motet.learning.packed.kernel_modules import forget_new_probes
 
 
 class Rehearsal:
@@ -56,8 +56,8 @@ def compile_kernels_of(compute: Callable[[], object], device: torch.device) -> N
     rehearsal, previous = Rehearsal(), knobs.runtime.jit_cache_hook
     knobs.runtime.jit_cache_hook = rehearsal
     try:
-        compute()
+        with forget_new_probes():
+            compute()
     finally:
         rehearsal.pool.shutdown()
         knobs.runtime.jit_cache_hook = previous
-        forget_probes()  # without launches, they have shown nothing
