@@ -190,7 +190,7 @@ def test_allowed_imports_have_no_cycle(allowed: dict[str, set[str]]) -> None:
 
 def test_core_is_small_and_does_no_io() -> None:
     core = [p for p in FILES if package(p) == "core"]
-    assert sum(len(p.read_text().splitlines()) for p in core) <= 1420
+    assert sum(len(p.read_text().splitlines()) for p in core) <= 1440
     for path in core:
         assert not re.search(r"\b(open\(|Path|socket|requests|print\()", path.read_text()), path.name
 

@@ -37,7 +37,6 @@ from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 from motet.learning.training.fit import Training
 from motet.models.model_config import ModelConfig
-from motet.transport.reply_validation import is_known_to_be_finite
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, proximal_mu=0.1)
@@ -268,8 +267,7 @@ def test_only_the_client_that_diverges_fails() -> None:
     for i in (0, 1, 3):
         assert relative_difference(results[i].params.flat, train_plainly(jobs[i]), jobs[i].start.flat) < 2e-5
         update = results[i].params - jobs[i].start
-        assert is_known_to_be_finite(update)
-        assert float(update.flat.abs().max()) <= update.bound
+        assert float(update.flat.abs().max()) <= update.bound < 1e3
 
 
 def test_frozen_parameters_are_stored_once() -> None:

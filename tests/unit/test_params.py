@@ -10,7 +10,6 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.build.federation import Federation
-from motet.transport.reply_validation import is_known_to_be_finite
 from motet.wire import deserialize, serialize
 
 
@@ -32,16 +31,17 @@ def test_arithmetic_is_elementwise() -> None:
 
 
 def test_a_bound_is_known_for_differences_and_not_sent() -> None:
-    after, start = X * 1, Y * 1
-    vars(after)["bound"] = 3.0
-    assert is_known_to_be_finite(after)
-    assert not is_known_to_be_finite(after - start)
-    vars(start)["bound"] = 4.0
+    after, start = X * torch.nan, Y * 1  # whoever reads the numbers sees that they are not finite
+    after.record_bound(3)
+    assert after.is_finite()
+    assert not (after - start).is_finite()
+    start.record_bound(4)
     assert (after - start).bound == 7
+    assert (after - start).is_finite()
     assert (after + start).bound == (after * 2).bound == deserialize(serialize(after)).bound == torch.inf
     for too_large in (torch.nan, torch.inf, 3e38):
-        vars(after)["bound"] = too_large
-        assert not is_known_to_be_finite(after - start)
+        after.record_bound(too_large)
+        assert not (after - start).is_finite()
 
 
 def test_parameters_of_different_models_cannot_be_added() -> None:

@@ -77,7 +77,7 @@ class Params:
 
     layout: Layout
     flat: Tensor
-    bound = math.inf  # no number is larger by absolute value, as far as is known; not a field, so it is not sent
+    bound = math.inf  # the largest absolute value that a number can have, if it is known; not a field: it is not sent
 
     def __post_init__(self) -> None:
         if self.flat.dim() != 1 or self.flat.numel() != self.layout.size:
@@ -118,9 +118,10 @@ class Params:
 
     def unbundle(self) -> dict[str, Params]:
         """Split a value that `bundle` joined."""
-        indices, parts = dict[str, list[int]](), dict[str, Params]()
+        indices: dict[str, list[int]] = {}
         for i, name in enumerate(self.layout.names):
             indices.setdefault(name.partition("/")[0], []).append(i)
+        parts = {}
         for part, selected in indices.items():
             value = self.restrict(self.layout.select(selected))
             names = tuple(name.partition("/")[2] for name in value.layout.names)
@@ -147,7 +148,7 @@ class Params:
     def __sub__(self, other: Params) -> Params:
         self.check_same_layout(other)
         difference = Params(self.layout, self.flat - other.to_device_of(self).flat)
-        vars(difference)["bound"] = self.bound + other.bound
+        difference.record_bound(self.bound + other.bound)
         return difference
 
     def __mul__(self, factor: float) -> Params:
@@ -158,8 +159,13 @@ class Params:
     def norm(self) -> float:
         return float(torch.linalg.vector_norm(self.flat, dtype=torch.float64))
 
+    def record_bound(self, bound: float) -> None:
+        """Record the largest absolute value that a number can have, so that `is_finite` need not wait for a device."""
+        vars(self)["bound"] = bound
+
     def is_finite(self) -> bool:
-        return bool(torch.isfinite(self.flat).all())
+        is_bounded = self.bound < math.inf and self.bound < torch.finfo(self.flat.dtype).max / 2
+        return is_bounded or is_finite(self.flat)
 
     def to(self, device: torch.device) -> Params:
         return self if self.flat.device == device else Params(self.layout, self.flat.to(device))
@@ -216,9 +222,17 @@ class Params:
                 )
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Check a tensor without allocating a mask: a finite sum has finite terms only. The sum itself may overflow."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
 def common_params(models: Sequence[Params]) -> Params:
     """Return the first model's tensors that all models have with the same name and shape."""
-    layout, all_shapes = models[0].layout, [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
+    layout = models[0].layout
+    all_shapes = [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
     indices = [
         i for i, name in enumerate(layout.names) if all(shapes.get(name) == layout.shapes[i] for shapes in all_shapes)
     ]

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from motet.core.errors import MotetError, RunError
-from motet.core.params import Params
+from motet.core.params import Params, is_finite
 from motet.core.weighted import Weighted
 from motet.wire import list_buffers
 
@@ -32,14 +29,9 @@ def check_sum_term(value: Any, first_term: Params | None) -> Weighted:
         dtype, expected = value.value.flat.dtype, first_term.flat.dtype
         if dtype != expected:
             raise RunError(f"the reply has numbers of type {dtype}; expected {expected}, as in the other replies.")
-    if not (is_known_to_be_finite(value.value) or is_finite(value.value.flat)):
+    if not value.value.is_finite():
         raise RunError(NOT_FINITE)
     return value
-
-
-def is_known_to_be_finite(params: Params) -> bool:
-    """Check the recorded bound. Nobody waits for a device to read the numbers."""
-    return params.bound < math.inf and params.bound < torch.finfo(params.flat.dtype).max / 2
 
 
 class TermChecker:
@@ -60,10 +52,3 @@ def check_finite(value: Any) -> None:
     """Raise an error if any tensor in `value`, at any depth, contains NaN or infinity."""
     if any(not (isinstance(buffer, bytes) or is_finite(buffer)) for buffer in list_buffers(value)):
         raise RunError(NOT_FINITE)
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Check a tensor without allocating a mask: a finite sum has finite terms only. The sum itself may overflow."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return True
-    return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())

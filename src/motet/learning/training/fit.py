@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from motet.core.errors import RunError
-from motet.core.params import Params
+from motet.core.params import Params, is_finite
 from motet.core.rng import Seed, seeded_torch
 from motet.core.work import JobFailure
 from motet.learning.jobs import Fit, FitResult
@@ -237,41 +237,27 @@ class Training:
         """Record that no number exceeds the norms. Words that a client does not train keep their start."""
         if self.shared_start is not None:
             *client_norms, start_norm = norms
-            vars(self.shared_start)["bound"] = start_norm
+            self.shared_start.record_bound(start_norm)
             for client_params, norm in zip(params, client_norms, strict=True):
-                vars(client_params)["bound"] = norm + start_norm
+                client_params.record_bound(norm + start_norm)
 
     def results(self, examples_processed: Sequence[int]) -> list[FitResult | JobFailure]:
         # In this order, the host waits only for the training, and goes on while the device writes the models out.
         norms_copy, losses_copy = HostCopy(self._norms()), HostCopy(self.schedule.step_losses)
         params = [self.model.read_vector(i, job.start) for i, job in enumerate(self.jobs)]
-        norms = norms_copy.wait()  # the only time in a job that the host waits for the device
+        norms = norms_copy.wait().tolist()  # the only time in a job that the host waits for the device
         losses = self.schedule.split_losses(losses_copy.wait())
-        is_finite = _find_finite_rows(self.model.params, norms)
-        self._record_bounds(params, norms.tolist())
+        self._record_bounds(params, norms)
         results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
-            if is_finite[i] and all(map(math.isfinite, losses[i].tolist())):
-                result = FitResult(
-                    params=params[i],
-                    losses=losses[i],
-                    examples_processed=examples_processed[i],
-                    optimizer_state=read_optimizer_state(self.model, self.optimizer, i, job)
-                    if job.keep_optimizer_state
-                    else None,
-                )
-                results.append(result)
+            # The square of a large number is infinite, and so is the norm.
+            if (math.isfinite(norms[i]) or is_finite(self.model.params[i])) and is_finite(losses[i]):
+                keeps_state = job.keep_optimizer_state
+                optimizer_state = read_optimizer_state(self.model, self.optimizer, i, job) if keeps_state else None
+                results.append(FitResult(params[i], losses[i], examples_processed[i], optimizer_state))
             else:
                 results.append(JobFailure(_divergence_error(job, losses[i])))
         return results
-
-
-def _find_finite_rows(vectors: Tensor, norms: Tensor) -> list[bool]:
-    """Return which rows have finite numbers only. A row with a finite norm has; another norm may have overflowed."""
-    has_finite_norm = torch.isfinite(norms[: len(vectors)]).tolist()
-    return [
-        is_finite or bool(torch.isfinite(row).all()) for is_finite, row in zip(has_finite_norm, vectors, strict=True)
-    ]
 
 
 def _trained_token_ids(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
