@@ -6,13 +6,18 @@ import torch
 from torch import Tensor
 
 
-def pinned(source: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor that can be copied to the device while the host goes on."""
-    return source.pin_memory() if device.type == "cuda" else source
-
-
 def upload(source: Tensor, device: torch.device) -> Tensor:
-    return pinned(source, device).to(device, non_blocking=True)
+    return _pinned(source, device).to(device, non_blocking=True)
+
+
+def write_from_host(target: Tensor, source: Tensor) -> None:
+    """Copy to a tensor on a device. Its type is that of the copy already on the host: a conversion is not pinned."""
+    target.copy_(_pinned(source.to(target.dtype), target.device), non_blocking=True)
+
+
+def _pinned(source: Tensor, device: torch.device) -> Tensor:
+    """Return a copy in memory that the device reads itself. torch reuses that memory only after it was read."""
+    return source.pin_memory() if device.type == "cuda" else source
 
 
 class HostCopy:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from motet.core.layers import Layers
 from motet.learning.objectives.supervised import Objective
-from motet.learning.packed.host_copy import pinned
+from motet.learning.packed.host_copy import write_from_host
 from motet.learning.packed.packed_optimizer import FusedOptimizer, PackedOptimizer
 
 OnReallocate = Callable[[], None]
@@ -53,7 +53,7 @@ class TableBuffer:
                 (capacity, *values.shape[1:]), dtype=values.dtype, device=self.device
             )
             self.on_reallocate()
-        table[:rows].copy_(values, non_blocking=True)
+        write_from_host(table[:rows], values)
         return table
 
 
@@ -198,5 +198,5 @@ class StepBuffers:
         key = (name, len(values))
         if key not in self.client_scalars:
             self.client_scalars[key] = torch.zeros(len(values), 1, device=self.device)
-        self.client_scalars[key].copy_(pinned(torch.tensor(values).unsqueeze(1), self.device), non_blocking=True)
+        write_from_host(self.client_scalars[key], torch.tensor(values).unsqueeze(1))
         return self.client_scalars[key]

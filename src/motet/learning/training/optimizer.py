@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from motet.learning.jobs import Fit, OptimizerState
-from motet.learning.packed.host_copy import pinned
+from motet.learning.packed.host_copy import write_from_host
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packed_optimizer import FusedOptimizer, PackedOptimizer
 from motet.learning.packed.step_buffers import OptimizerKey
@@ -23,11 +23,11 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit], fused: bool = Fal
     states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
     steps = [state.steps if state else 0 for state in states]
     keeps_state = any(job.keep_optimizer_state for job in jobs)
-    optimizer.steps.copy_(pinned(torch.tensor(steps), model.device), non_blocking=True)
+    write_from_host(optimizer.steps, torch.tensor(steps))
     if isinstance(optimizer, FusedOptimizer):
         new_steps = (math.inf if keeps_state else job.solver.num_steps(len(job.examples)) for job in jobs)
         last_steps = torch.tensor([done + new for done, new in zip(steps, new_steps, strict=True)])
-        optimizer.last_steps.copy_(pinned(last_steps, model.device), non_blocking=True)
+        write_from_host(optimizer.last_steps, last_steps)
     # A fused optimizer does not read them in the first step.
     needs_zeros = isinstance(optimizer, PackedOptimizer) or keeps_state
     for index, vectors in enumerate(optimizer.state.values()):

@@ -20,9 +20,7 @@ from motet.learning.jobs import Fit, LRHorizon
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.device_columns import DeviceColumns
 from motet.learning.packed.device_dataset import DeviceDataset
-from motet.learning.packed.host_copy import pinned
 from motet.learning.packed.packed_model import PackedModel
-from motet.learning.packed.step_buffers import TableBuffer
 from motet.learning.solver import Solver
 
 ReadBatch = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
@@ -137,11 +135,11 @@ class DeviceSchedule:
         rows = np.stack([_corpus_rows(job, indices[:, i]) for i, job in enumerate(jobs)], 1)
         self.widths = dataset.step_widths(rows, is_read) if self.reads_dataset else [()] * self.steps[0]
         buffers = model.buffers.schedule
-        self.rows = self._write(buffers.rows, rows)
-        self.weights = self._write(buffers.example_weights, weights)
-        self.rates = self._write(buffers.learning_rates, rates)
-        self.step_losses = self._write(buffers.losses, np.zeros((self.steps[0], len(jobs)), np.float32))
-        self.step = self._write(buffers.step, np.zeros(1, np.int64))
+        self.rows = buffers.rows.write(torch.from_numpy(rows))
+        self.weights = buffers.example_weights.write(torch.from_numpy(weights))
+        self.rates = buffers.learning_rates.write(torch.from_numpy(rates))
+        self.step_losses = buffers.losses.write(torch.zeros(self.steps[0], len(jobs)))
+        self.step = buffers.step.write(torch.zeros(1, dtype=torch.int64))
 
     def _write_columns(
         self,
@@ -163,12 +161,9 @@ class DeviceSchedule:
             for i, (job, client) in enumerate(zip(jobs, batches, strict=True)):
                 for step, (drawn, exists) in enumerate(draw_extra_examples(job, client)):
                     extra_indices[step, i, : len(drawn)], has_pair[step, i, : len(drawn)] = drawn, exists
-            self.has_pair = self._write(buffers.schedule.has_pair, has_pair)
+            self.has_pair = buffers.schedule.has_pair.write(torch.from_numpy(has_pair))
             columns["extra_examples"] = DeviceColumns(buffers.extra_examples, extra, extra_indices, weights, is_read)
         return columns
-
-    def _write(self, buffer: TableBuffer, values: np.ndarray) -> Tensor:
-        return buffer.write(pinned(torch.from_numpy(values), self.model.device))
 
     def num_active(self, step: int) -> int:
         return self.active[step]
