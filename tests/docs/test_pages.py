@@ -44,3 +44,27 @@ def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main()
     except SystemExit as end:
         assert not end.code, " ".join(words)
+
+
+def test_folded_parts_of_pages_render_on_github_and_on_the_site() -> None:
+    """The site renders Markdown only in `<details markdown="1">`, and GitHub only after an empty line."""
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text("utf-8")
+        opened = re.findall(r"^<details.*\n.*\n.*\n", text, re.M)
+        assert all(re.fullmatch(r'<details markdown="1">\n<summary>[^<>]+</summary>\n\n', fold) for fold in opened), (
+            page
+        )
+        assert len(opened) == len(re.findall(r"\n\n</details>\n\n", text)), page
+
+
+def test_pages_show_only_fair_tables_unfolded_and_the_version_of_each() -> None:
+    for page in (DOCS / "papers").glob("*.md"):
+        for suite, body in re.findall(
+            r"<!-- motet bench (\w+ \w+) -->\n(.*?)<!-- end -->", page.read_text("utf-8"), re.S
+        ):
+            shown = re.sub(r"<details.*?</details>", "", body, flags=re.S)
+            assert "| minus the best" not in shown and "| row | columns" not in shown, suite
+            if "| method |" in shown:
+                assert re.search(r"^Motet \S+ \(\w{10}\) on ", shown, re.M), (
+                    f"{suite}: no version, so it is an old table"
+                )

@@ -24,7 +24,7 @@ from motet.benchmark.benchmark_folder import (
 )
 from motet.benchmark.benchmark_report_data import collect_benchmark_report
 from motet.benchmark.fill_markdown import fill_markdown_tables
-from motet.benchmark.render import render_latex, render_legend, render_markdown
+from motet.benchmark.render import arrange_claims, render_latex, render_legend, render_markdown
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_entry import TableEntry, format_number
@@ -248,9 +248,22 @@ def test_a_document_is_filled_and_filled_again(finished: Benchmark, tmp_path: Pa
     assert text.startswith("Before.")
     assert text.endswith("After.\n")
     (figure,) = re.findall(r"!\[.+\]\((figures/two-methods\.png)\)", text)
+    folded = re.findall(r"<summary>(.+)</summary>\n\n(?s:.+?)\n\n</details>", text)
+    assert folded == ["Differences with 95 % intervals and p-values", "How the numbers were computed"]
+    unfolded = re.sub(r"<details(?s:.+?)</details>", "", text)
+    assert "on " in unfolded and "✓ shown: FedOpt > FedAvg" in unfolded and "![" in unfolded and "**bold**" in unfolded
+    assert "| minus the best" not in unfolded and "motet bench two --seeds 6" not in unfolded
     assert (tmp_path / figure).read_bytes() == finished.figure_path("methods").read_bytes()
     fill_markdown_tables(document, finished, tables)
     assert document.read_text() == text
+
+
+def test_a_long_list_of_claims_folds_those_that_are_not_shown() -> None:
+    lines = ["✓ shown: a > b", "○ not shown: b > c", "✗ contradicted: c > d"]
+    assert arrange_claims(lines) == "- ✓ shown: a > b\n- ○ not shown: b > c\n- ✗ contradicted: c > d"
+    opened, _, folded = arrange_claims([*lines, *(f"○ not shown: {i} > d" for i in range(8))]).partition("\n\n")
+    assert opened == "- ✓ shown: a > b\n- ✗ contradicted: c > d"
+    assert "<summary>○ 9 of 11 claims are not shown</summary>" in folded and folded.count("\n- ○") == 9
 
 
 def test_a_figure_without_runs_is_removed_from_the_document(finished: Benchmark, tmp_path: Path) -> None:

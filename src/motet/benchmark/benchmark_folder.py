@@ -12,7 +12,7 @@ from typing import Any
 from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, order_runs, unique_runs
 from motet.benchmark.measured_settings import ADVICE_FILE, MeasuredSetting, collect_settings, settings_to_dict
 from motet.benchmark.overview import draw_overview, rank_methods, render_overview
-from motet.benchmark.render import render_latex, render_legend, render_markdown
+from motet.benchmark.render import describe_tests, render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore, find_renamed_runs
 from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
@@ -245,7 +245,7 @@ def collect_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> dict
 
 def render_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     """Render the tables as Markdown, with a legend, the failed runs and the command that produced them."""
-    parts = [render_legend(tables, benchmark.seeds)]
+    parts = [text for text in (render_legend(tables, benchmark.seeds), describe_tests(tables)) if text]
     if benchmark.request.quick:
         configs = [run.config for run in benchmark.runs.values()]
         data = dict.fromkeys(f"{config.data.name or 'own data'} with {config.model.name}" for config in configs)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_machines, write_overview
 from motet.benchmark.overview import FIGURES, OVERVIEW
-from motet.benchmark.render import render_legend, render_markdown
+from motet.benchmark.render import describe_tests, fold, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
 from motet.missing_paths import describe_missing
 from motet.transport.private_files import write_atomically
 
+_FOLDED_FIGURES = {"cost": "Scores by megabytes", "fairness": "The worst tenth of the clients"}
 _SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 
 
@@ -44,27 +45,28 @@ def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[Resu
 
 
 def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
-    body = render_markdown(table).partition("\n\n")[2].rstrip()  # without the title: the document has its own
-    figures = {
-        benchmark.figure_path(table.name): "each method's numbers",
-        benchmark.curves_path(table.name): "by round",
-    }
-    for source, meaning in figures.items():
-        figure = Path("figures") / f"{benchmark.suite.name}-{source.name}"
-        if _copy_figure(source, path.parent / figure):
-            body += f"\n\n![{table.title}: {meaning}]({figure.as_posix()})"
+    figure = _show_figure(path, benchmark, benchmark.figure_path(table.name), f"{table.title}: each method's numbers")
+    curves = _show_figure(path, benchmark, benchmark.curves_path(table.name), f"{table.title}: by round")
     machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
-    legend = render_legend([table], benchmark.seeds)
-    return f"{body}\n\n`{bench_command(benchmark)}` with {table.software or 'Motet'} on {machines}. {legend}"
+    legend = f"{table.software or 'Motet'} on {machines}. {render_legend([table], benchmark.seeds)}"
+    details = "\n\n".join(text for text in (f"`{bench_command(benchmark)}`", describe_tests([table])) if text)
+    text = render_markdown(table, legend=legend, figure=figure, curves=curves, details=details)
+    return text.partition("\n\n")[2].rstrip()  # without the title: the document has its own
 
 
 def _overview_text(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     text = write_overview(benchmark, tables, benchmark.folder).partition("\n\n")[2] or "Not computed."
+    parts = [text]
     for name, title in FIGURES.items():
-        figure = Path("figures") / f"{benchmark.suite.name}-{OVERVIEW}-{name}.png"
-        if _copy_figure(benchmark.folder / f"{OVERVIEW}-{name}.png", path.parent / figure):
-            text += f"\n\n![{title}]({figure.as_posix()})"
-    return text
+        if figure := _show_figure(path, benchmark, benchmark.folder / f"{OVERVIEW}-{name}.png", title):
+            parts.append(fold(_FOLDED_FIGURES[name], figure) if name in _FOLDED_FIGURES else figure)
+    return "\n\n".join(parts)
+
+
+def _show_figure(page: Path, benchmark: Benchmark, source: Path, title: str) -> str:
+    """Copy a figure to the folder of the page, and return an image in Markdown; empty if there is no such figure."""
+    figure = Path("figures") / f"{benchmark.suite.name}-{source.name}"
+    return f"![{title}]({figure.as_posix()})" if _copy_figure(source, page.parent / figure) else ""
 
 
 def _copy_figure(source: Path, target: Path) -> bool:

@@ -10,26 +10,26 @@ from motet.benchmark.table_entry import TableEntry, describe_difference, format_
 from motet.report.number_text import use_minus_signs
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
+MAX_OPEN_CLAIMS = 10  # a longer list folds the claims that are not shown
+_MARKS = {"shown": "✓", "not shown": "○", "contradicted": "✗"}
+
 
 def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     """Explain the marks that the tables use."""
-    entries = [entry for table in tables for row in table.entries.values() for entry in row.values()]
+    entries = _entries(tables)
     parts = [f"Mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else f"One seed ({seeds[0]})"]
     comparisons = [entry.comparison for entry in entries if entry.comparison is not None]
     if any(entry.is_best for entry in entries):
         parts.append("**bold**: best mean of the column")
     if any(c.is_about_methods for c in comparisons):
-        parts.append(
-            "≈: not significantly different from the best (t-test over seeds and test examples, Holm's correction for "
-            f"all pairs of methods, p ≥ {SIGNIFICANCE_LEVEL:g})"
-        )
+        parts.append("≈: not significantly different from the best")
     if any(not c.is_about_methods for c in comparisons):
         parts.append(
             f"fewer than {MIN_SEEDS} seeds: the differences are about these trained models, not about the methods, so "
             "no score is bold or ≈"
         )
-    if any(table.is_without_examples(column) for table in tables for column in table.columns):
-        parts.append("°: tested over seeds alone, since the number does not follow from per-example scores")
+    if _has_columns_without_examples(tables):
+        parts.append("°: tested over seeds alone")
     if any(e.interval for e in entries):
         varied = "seeds and clients" if len(seeds) >= MIN_SEEDS else "clients, of these trained models"
         parts.append(f"in brackets: 95 % interval over {varied}")
@@ -39,32 +39,90 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
         parts.append("†: the other seeds did not finish or did not reach the score; not compared with other rows")
     if any(e.is_outdated for e in entries):
         parts.append("‡: made with another version of Motet; `motet bench SUITE --refresh` runs it anew")
+    if any(table.bounds for table in tables):
+        parts.append("*italic*: bounds, not ranked")
+    return "; ".join(parts) + "."
+
+
+def describe_tests(tables: Sequence[ResultTable]) -> str:
+    """Describe the tests behind the marks, the differences and the claims; empty if there are none."""
+    entries = _entries(tables)
+    parts = []
+    if any(e.comparison is not None and e.comparison.is_about_methods for e in entries):
+        parts.append(
+            "≈: t-test over seeds and test examples, Holm's correction for all pairs of methods, "
+            f"p ≥ {SIGNIFICANCE_LEVEL:g}"
+        )
+    if _has_columns_without_examples(tables):
+        parts.append("°: the number does not follow from per-example scores")
     if any(claim.p_value is not None for table in tables for claim in table.claims):
         parts.append(
             "claims: 95 % interval of one difference, p of the verdict with Holm's correction for all claims of a table"
         )
-    if any(table.bounds for table in tables):
-        tested = any(e.is_bound and e.comparison for e in entries)
-        correction = (
-            "; their differences have Holm's correction for all pairs of a bound and a method" if tested else ""
-        )
-        parts.append(f"*italic*: bounds, not ranked{correction}")
-    return "; ".join(parts) + "."
+    if any(e.is_bound and e.comparison for e in entries):
+        parts.append("differences of bounds: Holm's correction for all pairs of a bound and a method")
+    return f"Tests: {'; '.join(parts)}." if parts else ""
 
 
-def render_markdown(table: ResultTable) -> str:
+def _entries(tables: Sequence[ResultTable]) -> list[TableEntry]:
+    return [entry for table in tables for row in table.entries.values() for entry in row.values()]
+
+
+def _has_columns_without_examples(tables: Sequence[ResultTable]) -> bool:
+    return any(table.is_without_examples(column) for table in tables for column in table.columns)
+
+
+def render_markdown(
+    table: ResultTable, *, legend: str = "", figure: str = "", curves: str = "", details: str = ""
+) -> str:
+    """Render a table with its claims. What fewer readers need is folded: tests, settings, curves and details."""
+    folded = {
+        _differences_title(table): _render_differences(table),
+        "Settings chosen on the development set": describe_search(table.tuned) if table.tuned else "",
+        "Learning curves": curves,
+        "How the numbers were computed": _join([_metrics_sentence(table), details]),
+    }
+    parts = [
+        f"### {table.title}",
+        _render_scores(table),
+        legend,
+        table.note,
+        arrange_claims(claim_lines(table)),
+        figure,
+    ]
+    return _join([*parts, *(fold(summary, text) for summary, text in folded.items() if text)]) + "\n"
+
+
+def _join(paragraphs: Sequence[str]) -> str:
+    return "\n\n".join(text for text in paragraphs if text)
+
+
+def fold(summary: str, text: str) -> str:
+    """Hide text behind a line to click. GitHub ignores the attribute `markdown`; the site needs it to render the text."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text}\n\n</details>'
+
+
+def arrange_claims(lines: Sequence[str]) -> str:
+    """List the claims. If there are many, those that are not shown are folded."""
+    not_shown = [line for line in lines if line.startswith(_MARKS["not shown"])]
+    if len(lines) <= MAX_OPEN_CLAIMS or not not_shown:
+        return _bullets(lines)
+    summary = f"{_MARKS['not shown']} {len(not_shown)} of {len(lines)} claims are not shown"
+    others = _bullets([line for line in lines if line not in not_shown])
+    return _join([others, fold(summary, _bullets(not_shown))])
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _render_scores(table: ResultTable) -> str:
     headings = [_escape_markdown(c) + (" °" if table.is_without_examples(c) else "") for c in table.columns]
     lines = [f"| method | {' | '.join(headings)} |", "| --- |" + " ---: |" * len(table.columns)]
     for row in (*table.rows, *table.bounds):
         cells = " | ".join(_markdown_cell(table.entries[row][c]) for c in table.columns)
         lines.append(f"| {_row_name(table, row)} | {cells} |")
-    parts = [f"### {table.title}", "\n".join(lines)]
-    parts += [text for text in (_render_differences(table), table.note, _metrics_sentence(table)) if text]
-    if claims := claim_lines(table):
-        parts.append("\n".join(f"- {line}" for line in claims))
-    if table.tuned:
-        parts.append(describe_search(table.tuned))
-    return "\n\n".join(parts) + "\n"
+    return "\n".join(lines)
 
 
 def _row_name(table: ResultTable, row: str) -> str:
@@ -84,13 +142,14 @@ def _render_differences(table: ResultTable) -> str:
     for row, cells in texts.items():
         if any(cells[i] for i in columns):
             lines.append(f"| {row} | {' | '.join(cells[i] or '–' for i in columns)} |")
+    return "\n".join(lines)
+
+
+def _differences_title(table: ResultTable) -> str:
     comparisons = [e.comparison for row in table.rows for e in table.entries[row].values() if e.comparison]
-    models = (
-        ""
-        if any(c.is_about_methods for c in comparisons)
-        else f" of these trained models (fewer than {MIN_SEEDS} seeds)"
-    )
-    return f"Differences{models} with 95 % intervals:\n\n" + "\n".join(lines)
+    is_about_methods = any(c.is_about_methods for c in comparisons)
+    models = "" if is_about_methods else f" of these trained models (fewer than {MIN_SEEDS} seeds)"
+    return f"Differences{models} with 95 % intervals and p-values"
 
 
 def _metrics_sentence(table: ResultTable) -> str:
@@ -99,8 +158,7 @@ def _metrics_sentence(table: ResultTable) -> str:
 
 def claim_lines(table: ResultTable) -> list[str]:
     """Describe the verdict on each claim whose cells were run."""
-    marks = {"shown": "✓", "not shown": "○", "contradicted": "✗"}
-    return [f"{marks[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
+    return [f"{_MARKS[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
 
 
 def render_latex(table: ResultTable, label: str) -> str:
