@@ -68,3 +68,16 @@ def test_pages_show_only_fair_tables_unfolded_and_the_version_of_each() -> None:
                 assert re.search(r"^Motet \S+ \(\w{10}\) on ", shown, re.M), (
                     f"{suite}: no version, so it is an old table"
                 )
+
+
+def test_the_overview_of_papers_counts_the_verdicts_of_its_pages() -> None:
+    index = (DOCS / "papers" / "index.md").read_text("utf-8")
+    total = [0, 0, 0]
+    for page, claims in re.findall(r"^\| \[.+?\]\((\w+\.md)\) .*\| (.+?) \|$", index, re.M):
+        text = re.sub(r"<summary>Old table.*?</details>", "", (DOCS / "papers" / page).read_text("utf-8"), flags=re.S)
+        verdicts = re.findall(r"^- (✓ shown|○ not shown|✗ contradicted): (?!.*these trained models only)", text, re.M)
+        counts = [verdicts.count(verdict) for verdict in ("✓ shown", "○ not shown", "✗ contradicted")]
+        assert claims == (" / ".join(map(str, counts)) if any(counts) else "–"), page
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+    sentence = "Of {} claims that were tested with five seeds, {} are shown, {} are not shown, and {} are contradicted."
+    assert sentence.format(sum(total), *total) in index

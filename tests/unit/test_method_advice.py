@@ -151,6 +151,7 @@ def test_an_overview_has_ranks_with_intervals_figures_and_a_place_in_a_document(
     text = page.read_text()
     assert "| FedOpt | 1.0 [1.0, 1.0] |" in text and "| FedAvg | 2.0 [2.0, 2.0] |" in text
     assert "best or not significantly worse in all of them: FedOpt" in text
+    assert "| claim | methods: label skew |" in text and "| FedOpt > FedAvg | ✓ |" in text
     assert "(methods: α=1)" in text, "one seed of FedAvg is missing at α=9"
     assert (tmp_path / "figures" / "two-overview-ranks.png").exists()
     results = (measured.folder / "results.md").read_text()
@@ -180,23 +181,27 @@ def test_ranks_leave_out_settings_with_missing_methods_unless_all_lack_some() ->
     assert list(table.ranks) == ["FedAvg", "FedRep"]
 
 
-def test_figures_of_the_overview_label_methods_and_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_of_scores_has_a_line_for_each_row_so_that_dots_never_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from matplotlib.figure import Figure
 
     figures: dict[str, Any] = {}
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.update({Path(path).stem: figure}))
     setting = make_setting(FEATURES)
-    setting = replace(setting, bounds={"isolated": replace(setting.methods["Ditto"], worst=60.0)})
+    setting = replace(setting, bounds={"isolated": replace(setting.methods["Ditto"], worst=60.0, megabytes=0.0)})
     other = make_setting(FEATURES, "b, mild")
     fewer = replace(other, methods={"FedRep": replace(other.methods["FedAvg"], worst=50.0)}, bounds={})
     draw_overview(rank_methods({"label skew": ["mild"]}, [setting]), [fewer, setting], tmp_path)
-    fewer_panel, panel = figures["overview-cost"].axes
-    colors = [axes.get_lines()[0].get_markeredgecolor() for axes in (fewer_panel, panel)]
-    assert colors[0] != colors[1], "FedRep and FedAvg, each the first point of its panel"
-    labels = (panel.get_title(), panel.get_xlabel(), panel.get_ylabel())
-    assert labels == ("a, mild", "MB sent in a run, up and down", "local accuracy (%)")
-    assert panel.get_legend_handles_labels()[1] == ["isolated"]
-    assert [text.get_text() for text in figures["overview-fairness"].axes[1].texts] == ["FedAvg", "isolated"]
+    fewer_panel, panel = figures["overview-scores"].axes
+    assert (panel.get_title(), panel.get_xlabel()) == ("a, mild", "local accuracy (%)")
+    rows = [text.get_text() for text in fewer_panel.get_yticklabels()]
+    assert rows == ["Ditto", "FedRep", "FedAvg", "isolated"], "by the mean over both settings, bounds last"
+    dots = [[(line.get_ydata()[0], line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"]
+            for axes in (fewer_panel, panel)]  # fmt: skip
+    assert dots[0] == [(1, 70.0)]
+    assert dots[1] == [(0, 79.0), (1, 80.0), (2, 70.0), (3, 79.0)]
+    assert all(text.get_text().endswith(" MB") for text in panel.texts) and len(panel.texts) == 1
 
 
 def test_scores_that_differ_by_rounding_share_a_rank() -> None:

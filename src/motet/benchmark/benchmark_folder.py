@@ -11,7 +11,7 @@ from typing import Any
 
 from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, order_runs, unique_runs
 from motet.benchmark.measured_settings import ADVICE_FILE, MeasuredSetting, collect_settings, settings_to_dict
-from motet.benchmark.overview import draw_overview, rank_methods, render_overview
+from motet.benchmark.overview import draw_overview, rank_methods, render_overview, render_verdicts
 from motet.benchmark.render import describe_tests, render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore, find_renamed_runs
@@ -223,7 +223,8 @@ def write_overview(benchmark: Benchmark, tables: Sequence[ResultTable], folder: 
     if not ranks:
         return ""
     draw_overview(ranks, settings, folder)
-    return f"### Overview\n\n{render_overview(ranks)}"
+    verdicts = render_verdicts(tables, benchmark.suite.overview)
+    return "\n\n".join(text for text in ("### Overview", verdicts, render_overview(ranks)) if text)
 
 
 def collect_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> dict[str, Any]:

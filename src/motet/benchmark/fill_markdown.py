@@ -21,7 +21,7 @@ from motet.core.errors import ConfigError
 from motet.missing_paths import describe_missing
 from motet.transport.private_files import write_atomically
 
-_FOLDED_FIGURES = {"cost": "Scores by megabytes", "fairness": "The worst tenth of the clients"}
+_FOLDED_FIGURES = {"scores": "Scores, worst tenth of the clients and megabytes by setting"}
 _SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 
 

@@ -1,4 +1,4 @@
-"""An overview of all tables of a suite: mean ranks by kind of setting, accuracy by megabytes, and fairness by accuracy.
+"""An overview of all tables of a suite: verdicts on claims and mean ranks by kind of setting, and scores by setting.
 
 The rank of a method in a column is computed seed by seed. Its mean over columns and corpora has one value per seed, so its
 interval is about other seeds on these corpora. Ranks of five seeds are too coarse for a test: two methods whose order never
@@ -7,25 +7,26 @@ changes would have a p-value of zero. Which methods are the best is taken from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from motet.benchmark.measured_settings import MeasuredSetting, best_in_all
+from motet.benchmark.measured_settings import MeasuredSetting, MethodNumbers, best_in_all
+from motet.benchmark.render import VERDICT_MARKS, fold
+from motet.benchmark.result_tables import ResultTable
 from motet.report.figure_files import new_figure, save_figure
-from motet.report.point_labels import LabeledPoint, draw_labels
 from motet.report.significance import MIN_SEEDS
 
 OVERVIEW = "overview"  # the name of the marker in a Markdown document
 FIGURES = {
     "ranks": "Mean rank of each method by kind of skew, with 95 % intervals over seeds (1 is the best)",
-    "cost": "Mean score of each method against the megabytes of a run; lines: training without federation",
-    "fairness": "Score of the worst tenth of the clients against the mean score",
+    "scores": "Mean score of each method, score of the worst tenth of its clients, and megabytes of a run",
 }
 
 
@@ -62,6 +63,21 @@ def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[Measured
     return tables
 
 
+def render_verdicts(tables: Sequence[ResultTable], kinds: Iterable[str]) -> str:
+    """Render the verdict on each claim about a kind of settings, by table, in Markdown; empty if there is none."""
+    verdicts: dict[str, dict[str, str]] = {}
+    for table in tables:
+        for claim, kind in product(table.claims, kinds):
+            if claim.compared and claim.claim.endswith(f" ({kind})"):
+                text = claim.claim.removesuffix(f" ({kind})")
+                verdicts.setdefault(text, {})[f"{table.name}: {kind}"] = VERDICT_MARKS[claim.verdict]
+    columns = list(dict.fromkeys(column for marks in verdicts.values() for column in marks))
+    lines = [f"| claim | {' | '.join(columns)} |", "| --- |" + " :---: |" * len(columns)]
+    lines += [f"| {claim} | {' | '.join(marks.get(c, '–') for c in columns)} |" for claim, marks in verdicts.items()]
+    legend = "; ".join(f"{mark} {verdict}" for verdict, mark in VERDICT_MARKS.items())
+    return "\n".join(lines) + f"\n\n{legend}; –: not tested." if verdicts else ""
+
+
 def render_overview(tables: Sequence[RankTable]) -> str:
     """Render mean ranks with intervals, and what a test says about them, in Markdown."""
     methods = list(dict.fromkeys(m for table in tables for m in table.ranks))
@@ -80,11 +96,12 @@ def render_overview(tables: Sequence[RankTable]) -> str:
         else:
             verdict = f"best or not significantly worse in all of them: {'; '.join(best) or 'no method'}"
         sentences.append(f"- **{table.kind}** ({names}): {verdict}.")
-    legend = (
+    explanation = (
         "1 is the best rank. In brackets: 95 % intervals over seeds, on these corpora. –: without all seeds. Which methods "
         "are the best is taken from the tests of the columns, over seeds and test examples."
     )
-    return "\n\n".join(["\n".join(lines), "\n".join(sentences), legend])
+    text = "\n\n".join(["\n".join(lines), "\n".join(sentences), explanation])
+    return fold("Mean ranks, and the methods that are best or not significantly worse", text)
 
 
 def _describe_rank(table: RankTable, method: str) -> str:
@@ -94,22 +111,10 @@ def _describe_rank(table: RankTable, method: str) -> str:
     return f"{table.ranks[method].mean():.1f}" + (f" [{interval[0]:.1f}, {interval[1]:.1f}]" if interval else "")
 
 
-def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSetting], folder: Path) -> list[str]:
-    """Draw the figures of the overview. Return their names."""
+def draw_overview(tables: Sequence[RankTable], settings: Sequence[MeasuredSetting], folder: Path) -> None:
+    """Draw the figures of the overview."""
     _draw_ranks(tables, folder / f"{OVERVIEW}-ranks.png")
-    names = ["ranks"]
-    for name in ("cost", "fairness"):
-        if any(_point(n, name) is not None for s in settings for n in s.methods.values()):
-            _draw_points(settings, name, folder / f"{OVERVIEW}-{name}.png")
-            names.append(name)
-    return names
-
-
-def _point(numbers: Any, name: str) -> tuple[float, float] | None:
-    """Return x and y of a method in a figure; None if it has no such number."""
-    if name == "cost":
-        return None if numbers.megabytes is None else (numbers.megabytes, numbers.mean)
-    return None if numbers.worst is None else (numbers.mean, numbers.worst)
+    _draw_scores(settings, folder / f"{OVERVIEW}-scores.png")
 
 
 def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
@@ -132,42 +137,46 @@ def _draw_ranks(tables: Sequence[RankTable], path: Path) -> None:
     save_figure(figure, path)
 
 
-def _draw_points(settings: Sequence[MeasuredSetting], name: str, path: Path) -> None:
-    count = len(settings)
-    columns = min(2, count)
-    methods = dict.fromkeys(method for setting in settings for method in setting.methods)
-    colors = {method: f"C{i % 10}" for i, method in enumerate(methods)}  # the same in all panels
-    figure, panels = new_figure(columns, -(-count // columns), width=4.6, height=3.4)
+def _draw_scores(settings: Sequence[MeasuredSetting], path: Path) -> None:
+    """Draw one panel per setting with a line for each row: methods by their mean over settings, and bounds below them."""
+    rows = [*_sort_rows([s.methods for s in settings]), *_sort_rows([s.bounds for s in settings])]
+    count, columns = len(settings), min(2, len(settings))
+    size = {"width": 4.2, "height": 0.9 + 0.19 * len(rows)}
+    figure, panels = new_figure(columns, -(-count // columns), **size, sharey=True)
     for axes, setting in zip(panels, settings, strict=False):
-        axes.set_title(setting.name, fontsize=8)
-        score, worst = f"{setting.score} (%)", f"{setting.score} of the worst tenth (%)"
-        axes.set_xlabel("MB sent in a run, up and down" if name == "cost" else score, fontsize=8)
-        axes.set_ylabel(score if name == "cost" else worst, fontsize=8)
+        for y, row in enumerate(rows):
+            numbers = setting.methods.get(row) or setting.bounds.get(row)
+            if numbers is not None:
+                _draw_row(axes, y, numbers, is_bound=row in setting.bounds)
+        axes.set_yticks(range(len(rows)), rows, fontsize=8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_title(setting.name, fontsize=9)
+        axes.set_xlabel(f"{setting.score} (%)", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
-        _draw_setting(axes, setting, name, colors)
     for axes in panels[count:]:
         axes.axis("off")
     handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(
-            handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False
-        )
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
     save_figure(figure, path)
 
 
-def _draw_setting(axes: Any, setting: MeasuredSetting, name: str, colors: Mapping[str, str]) -> None:
-    """Draw the points of one panel with their names. Bounds are hollow, or lines where they have no traffic to compare."""
-    points = []
-    rows = setting.methods if name == "cost" else {**setting.methods, **setting.bounds}
-    for row, numbers in rows.items():
-        if (point := _point(numbers, name)) is not None:
-            is_bound = row in setting.bounds
-            color = "0.35" if is_bound else colors[row]
-            points.append(LabeledPoint(*point, row, color))
-            face = "none" if is_bound else color
-            axes.plot(*point, "o", markersize=5, markerfacecolor=face, markeredgecolor=color)
-    if name == "cost":
-        for (bound, numbers), style in zip(setting.bounds.items(), cycle(("--", ":")), strict=False):
-            axes.axhline(numbers.mean, linestyle=style, color="0.35", linewidth=1, label=bound)
-    draw_labels(axes, points)
+def _sort_rows(settings: Sequence[Mapping[str, MethodNumbers]]) -> list[str]:
+    """Return the rows of all settings, the highest mean over settings first."""
+    means: dict[str, list[float]] = {}
+    for rows in settings:
+        for row, numbers in rows.items():
+            means.setdefault(row, []).append(numbers.mean)
+    return sorted(means, key=lambda row: -fmean(means[row]))
+
+
+def _draw_row(axes: Any, y: int, numbers: MethodNumbers, *, is_bound: bool) -> None:
+    color, label = ("0.35", "bound") if is_bound else ("C1", "best mean") if numbers.is_best else ("C0", "mean")
+    axes.plot(numbers.mean, y, "o", markersize=5, color=color, label=label, zorder=3)
+    if numbers.worst is not None:
+        axes.plot([numbers.worst, numbers.mean], [y, y], color=color, linewidth=0.8, alpha=0.5)
+        style = {"markerfacecolor": "white", "markeredgecolor": color, "label": "worst tenth of the clients"}
+        axes.plot(numbers.worst, y, "D", markersize=4, **style)
+    if numbers.megabytes:
+        text = f"{numbers.megabytes:,.0f} MB"
+        axes.annotate(text, (1.02, y), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7)

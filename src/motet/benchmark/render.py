@@ -11,7 +11,7 @@ from motet.report.number_text import use_minus_signs
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 MAX_OPEN_CLAIMS = 10  # a longer list folds the claims that are not shown
-_MARKS = {"shown": "✓", "not shown": "○", "contradicted": "✗"}
+VERDICT_MARKS = {"shown": "✓", "not shown": "○", "contradicted": "✗"}
 
 
 def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
@@ -104,10 +104,10 @@ def fold(summary: str, text: str) -> str:
 
 def arrange_claims(lines: Sequence[str]) -> str:
     """List the claims. If there are many, those that are not shown are folded."""
-    not_shown = [line for line in lines if line.startswith(_MARKS["not shown"])]
+    not_shown = [line for line in lines if line.startswith(VERDICT_MARKS["not shown"])]
     if len(lines) <= MAX_OPEN_CLAIMS or not not_shown:
         return _bullets(lines)
-    summary = f"{_MARKS['not shown']} {len(not_shown)} of {len(lines)} claims are not shown"
+    summary = f"{VERDICT_MARKS['not shown']} {len(not_shown)} of {len(lines)} claims are not shown"
     others = _bullets([line for line in lines if line not in not_shown])
     return _join([others, fold(summary, _bullets(not_shown))])
 
@@ -158,7 +158,7 @@ def _metrics_sentence(table: ResultTable) -> str:
 
 def claim_lines(table: ResultTable) -> list[str]:
     """Describe the verdict on each claim whose cells were run."""
-    return [f"{_MARKS[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
+    return [f"{VERDICT_MARKS[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
 
 
 def render_latex(table: ResultTable, label: str) -> str:
