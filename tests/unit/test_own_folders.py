@@ -186,8 +186,12 @@ def test_archives_are_unpacked(tmp_path: Path) -> None:
         assert splits(corpus, "text") == (["a"], ["b"])
         assert corpus.name == name
     (tmp_path / "data.zip").write_bytes((tmp_path / "data.zip").read_bytes()[:60])
-    with pytest.raises(DataError, match=r"data\.zip: the archive cannot be unpacked"):
-        read(tmp_path / "data.zip")
+    with zipfile.ZipFile(tmp_path / "nameless.zip", "w") as archive:
+        archive.writestr("x", "text\na\n")
+        archive.filelist[0].filename = ""  # zipfile raises an IndexError when it reads this
+    for name in ("data.zip", "nameless.zip"):
+        with pytest.raises(DataError, match=rf"{name}: the archive cannot be unpacked"):
+            read(tmp_path / name)
 
 
 def test_archive_never_writes_outside_its_folder(tmp_path: Path) -> None:

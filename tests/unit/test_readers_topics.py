@@ -42,6 +42,14 @@ def test_agnews_keeps_the_description_without_the_title(write_file: WriteFile, t
     assert corpus.report.drop_counts == {"rows with missing columns": 1}
 
 
+@pytest.mark.parametrize("content", ["\n\n", "one column\nanother\n"])
+def test_agnews_without_rows_raises_an_error(content: str, write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("train.csv", content)
+    write_file("test.csv", "1,T,text\n")
+    with pytest.raises(DataError, match="train"):
+        ag_news(tmp_path)
+
+
 def test_agnews_unbalanced_quote_affects_one_row(write_file: WriteFile, tmp_path: Path) -> None:
     write_file("train.csv", 'Class Index,Title,Description\n2,T,"open\n3,T,whole\n')
     write_file("test.csv", "1,T,a\n")

@@ -75,7 +75,9 @@ def unpacked(path: Path) -> Iterator[Path]:
                 _unpack_zip(path, folder)
             else:
                 _unpack_tar(path, folder)
-        except (*READ_ERRORS, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError) as error:
+        except DataError:
+            raise
+        except Exception as error:  # for a damaged archive, zipfile and tarfile raise errors of many types
             raise DataError(
                 f"{path.name}: the archive cannot be unpacked ({first_line(error)}). Unpack it yourself, and set "
                 "data.path to the folder."

@@ -100,7 +100,7 @@ def _read_news(path: Path, labels: list[str], with_titles: bool, log: ReadLog) -
         row = parse_csv_line(line)
         if number == 1 and row and not (row[0].isdigit() or row[-1].isdigit()):
             continue  # some copies have a header
-        if len(row) < num_columns:
+        if len(row) < max(2, num_columns):
             log.drop(MISSING_COLUMNS, path, number, count=bool(row))
             continue
         label = row[1 if num_columns == 2 else 0].strip()
