@@ -204,10 +204,46 @@ def test_rounds_and_bytes_are_limited(tmp_path: Path) -> None:
     assert "exceed this client's limit of 1000 bytes per day" in (reply.error or "")
 
 
+def test_a_server_cannot_run_more_rounds_than_were_agreed(tmp_path: Path) -> None:
+    """Without noise, each further round reveals more."""
+    client = join_plain(tmp_path, sections={"rounds": 3})
+    for round in (-1, 3, 10**9):
+        error = client.ask("fedavg.train", client.model, round=round).error or ""
+        assert f"after {round} rounds, and this client agreed to a run of 3 rounds" in error
+    assert client.ask("fedavg.train", client.model, round=2).error is None
+    assert client.ask("evaluate.report_metrics", client.evaluation(), round=3).error is None  # of the last model
+    assert "agreed to a run of 3" in (client.ask("evaluate.report_metrics", client.evaluation(), round=4).error or "")
+
+
+def test_the_evaluation_after_the_last_round_is_no_further_round(tmp_path: Path) -> None:
+    acceptance = make_acceptance(tmp_path / "server", rounds=3, secure="secagg")
+    client = join(tmp_path, acceptance, policy=UNVERIFIED)
+    for method, is_refused in (("fedavg.train", True), ("evaluate.sum_metrics", False)):
+        assert client.ask("secure.advertise", f"{method}?0", round=3).error is None
+        reply = client.ask("secure.upload", UploadRequest({}, client.model), round=3)
+        assert ("agreed to a run of 3 rounds" in (reply.error or "")) == is_refused
+
+
+def test_a_server_cannot_fill_the_disk_with_the_audit_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client once wrote what the server sent as a name, at full length, and ended at half a character."""
+    client = join(tmp_path, make_acceptance(tmp_path / "server", secure="secagg"), policy=UNVERIFIED)
+    client.ask("x" * 1_000_000)
+    client.ask("secure.advertise", "y" * 1_000_000)
+    client.ask("secure.confirm", ("a", "b"))
+    client.ask("secure.\ud800")
+    log = (tmp_path / "state" / "audit.jsonl").read_text()
+    assert len(log) < 30_000
+    assert '"secure.?"' in log
+    monkeypatch.setattr("motet.experiment.deploy.request_guard.MAX_REQUESTS", -990)
+    with pytest.raises(PrivacyError, match="this client leaves the run"):
+        for _ in range(20):
+            client.ask("x")
+
+
 def test_a_client_counts_epsilon_over_all_runs_and_restarts(tmp_path: Path) -> None:
     """A server that restarts, or begins another run, cannot make a client forget what it has spent."""
     noise = {"type": "local", "clip": 1.0, "noise": 8.0, "delta": 0.5}  # the server's δ would make ε look small
-    client = join_plain(tmp_path, sections={"privacy": noise}, max_epsilon=4.0)
+    client = join_plain(tmp_path, sections={"privacy": noise, "rounds": 50}, max_epsilon=4.0)
     from motet.privacy.dp_sum import ClipRequest
 
     def train(client: JoinedClient, round: int) -> str:

@@ -67,7 +67,7 @@ def agree(
         terms=terms,
         methods=dict(methods),
     )
-    guard = RequestGuard(policy, audit, acceptance.run, components)
+    guard = RequestGuard(policy, audit, acceptance.run, components, config.rounds)
     return Agreement(terms=terms, components=components, programs=programs, guard=guard, audit=audit)
 
 

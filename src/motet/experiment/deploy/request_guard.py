@@ -16,22 +16,29 @@ from motet.experiment.deploy.audit_log import AuditLog, Entry
 from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.question import Question, digest_message, digest_models, find_question
 from motet.secure.sum_messages import ShareRequest, UploadRequest, topic_address
+from motet.transport.display_text import clean_text
 from motet.transport.requests import Reply, Request
 from motet.wire import measure_size
 
 DAY = 24 * 3600.0
+MAX_REQUESTS, MAX_REQUESTS_PER_ROUND = 1000, 100  # many times what a run needs, also one that is often interrupted
 EVALUATION, DELIVERY = "evaluate.", "deliver."  # prefixes of methods that do not train
+SUM = "secure."  # prefix of the stages of secure sums, of trainings and of evaluations
 
 
 class RequestGuard:
-    """Checks the requests of one run before they are answered, and the replies before they leave."""
+    """Checks the requests of one run before they are answered, and the replies before they leave.
 
-    def __init__(self, policy: JoinPolicy, audit: AuditLog, run: str, components: RunComponents) -> None:
-        self.policy, self.audit, self.run = policy, audit, run
+    `rounds` is how many the run has, as the client agreed to.
+    """
+
+    def __init__(self, policy: JoinPolicy, audit: AuditLog, run: str, components: RunComponents, rounds: int) -> None:
+        self.policy, self.audit, self.run, self.rounds = policy, audit, run, rounds
         self.noise = components.privacy and replace(components.privacy, delta=policy.delta)
         reads_early = components.secure is not None and components.secure.masking.shares_need_vector
         self.work_stage = "secure.share" if reads_early else "secure.upload"  # the stage that reads data
         self.topics: dict[ClientId, str] = {}  # of the secure sums that have begun
+        self.answered = len(self._entries("sent"))
 
     def admit(self, request: Request, payload: Any) -> None:
         """Raise an error unless the request may be answered. A question is written to the audit log first."""
@@ -43,6 +50,7 @@ class RequestGuard:
 
     def release(self, request: Request, reply: Reply) -> Reply:
         """Write to the audit log what leaves. Return the reply, or an error if the policy's bytes per day are used up."""
+        self._count(request)
         size = measure_size(reply).wire
         limit = self.policy.bytes_per_day
         if limit is not None and reply.error is None and self._sum_today("sent", "bytes") + size > limit:
@@ -53,20 +61,31 @@ class RequestGuard:
         self._log("sent", request, bytes=size, digest=digest_message(reply.value), **outcome)
         return reply
 
+    def _count(self, request: Request) -> None:
+        """End the run if the server sends requests without end, which would fill the disk with the audit log."""
+        self.answered += 1
+        limit = MAX_REQUESTS + MAX_REQUESTS_PER_ROUND * self.rounds
+        if self.answered > limit:
+            reason = f"the server has sent {self.answered} requests in a run of {self.rounds} rounds."
+            self._log("refused", request, reason=reason)
+            raise PrivacyError(f"{reason} At most {limit} are answered; this client leaves the run.")
+
     def _check(self, request: Request, payload: Any) -> None:
+        self._check_round(request.round, request.address)
         if request.address == "secure.advertise":
-            self.topics[request.client] = str(payload)
+            self.topics[request.client] = clean_text(str(payload))
         elif request.address == self.work_stage:
             if isinstance(payload, ShareRequest | UploadRequest):
                 address = topic_address(self.topics.get(request.client, ""))
                 self._ask(request, find_question(address, payload.payload))
         elif request.address == "secure.confirm":
             self._agree_to_survivors(request, payload)
-        elif not request.address.startswith("secure."):
+        elif not request.address.startswith(SUM):
             self._ask(request, find_question(request.address, payload))
 
     def _ask(self, request: Request, question: Question) -> None:
         """Accept a question: a new one, or exactly the one that was answered before."""
+        self._check_round(request.round, question.method)
         digest = digest_message(question.payload)
         earlier = self._find_earlier("asked", request.round, question.method)
         if earlier is not None and earlier["digest"] != digest:
@@ -91,6 +110,15 @@ class RequestGuard:
                 "clients; the difference of the two sums could be the update of one client."
             )
         self._log("signed", request, method=topic, digest=digest, clients=len(survivors))
+
+    def _check_round(self, round: int, method: str) -> None:
+        """Refuse rounds that the run does not have. The model of the last round is evaluated after it."""
+        is_training = not method.startswith((SUM, EVALUATION, DELIVERY))
+        if not 0 <= round < self.rounds + (not is_training):
+            raise PrivacyError(
+                f"the server asked for {clean_text(method)} after {round} rounds, and this client agreed to a run of "
+                f"{self.rounds} rounds."
+            )
 
     def _check_models(self, round: int, method: str, models: list[str]) -> None:
         """Refuse to evaluate a model that is not the model of the round.
@@ -174,5 +202,7 @@ class RequestGuard:
         return [e for e in self.audit.entries if e["event"] == event and e["run"] == self.run]
 
     def _log(self, event: str, request: Request, **values: Any) -> None:
+        """Write a line. The server chose some of its texts, so they are shortened, and have no control characters."""
         details = {"method": request.address, **values}
+        details |= {name: clean_text(value) for name, value in details.items() if isinstance(value, str)}
         self.audit.append(event, run=self.run, client=request.client, round=request.round, **details)
