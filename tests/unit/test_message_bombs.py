@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from typing import Any
@@ -11,9 +12,12 @@ import torch
 from tests.networks import MemoryLink, make_admission, make_join_request
 
 from motet.codecs.chain import EncodedParams
-from motet.core.errors import WireError
+from motet.core.errors import ConfigError, WireError
 from motet.core.params import Layout, Params
 from motet.core.weighted import Weighted
+from motet.models.model_config import ModelConfig
+from motet.models.model_size import check_memory
+from motet.models.word_vocabulary import build_word_tokenizer
 from motet.transport.admission import ClientReady, Rejection, RunFinished
 from motet.transport.client_connection import ClientConnection, ClientSetup
 from motet.transport.connections import Connections
@@ -253,6 +257,54 @@ def test_a_server_cannot_fill_the_memory_of_a_client_with_a_request() -> None:
     ending, log = run_client(ACCEPTANCE, serialize(Request(1, "a", 0, "p.m", layout)), serialize(RunFinished("over")))
     assert "parameters with 20000001 numbers were announced; at most 20000000 are expected in this run" in log[0]
     assert ending == "over"
+
+
+def test_requests_that_a_client_has_not_begun_replace_each_other() -> None:
+    """While a client trains, a server could send it many large requests."""
+    connection = ClientConnection(lambda: pytest.fail("connected"), make_join_request("a", "b"), lambda _: Any)
+    for number in range(1, 100):
+        for client in ("a", "b", "other"):
+            connection._accept_request(Request(number, client, 0, "p.m", None))
+    batch = connection._next_requests()
+    assert {client: request.id for client, (_, request) in batch.items()} == {"a": 99, "b": 99}  # type: ignore[union-attr]
+    assert not connection.waiting
+
+
+def hostile_words(change: dict[str, Any]) -> str:
+    """Return the tokenizer of a small vocabulary, with something of the server's choice."""
+    tokenizer = json.loads(build_word_tokenizer(["a good film"]).backend_tokenizer.to_str())
+    return json.dumps({**tokenizer, **change})
+
+
+def test_a_vocabulary_brings_no_rules_of_the_server() -> None:
+    """A rule can replace each character by megabytes, or match for hours."""
+    bomb = {"type": "Replace", "pattern": {"Regex": "."}, "content": "film " * 100_000}
+    endless = {"type": "Split", "pattern": {"Regex": "(\\\\w+\\\\s?)+$!"}, "behavior": "Isolated", "invert": False}
+    honest = build_word_tokenizer(hostile_words({}))
+    for change in ({"normalizer": bomb}, {"pre_tokenizer": endless}):
+        tokenizer = build_word_tokenizer(hostile_words(change))
+        assert tokenizer("a good film " * 10) == honest("a good film " * 10)
+    assert honest.backend_tokenizer.to_str() == build_word_tokenizer(["a good film"]).backend_tokenizer.to_str()
+
+
+@pytest.mark.parametrize("vocabulary", [None, {"[PAD]": 0}, {str(i): i for i in range(20_001)}, {"a": "b"}, [1]])
+def test_an_impossible_vocabulary_is_rejected(vocabulary: Any) -> None:
+    with pytest.raises(ConfigError, match="the vocabulary of the run cannot be read"):
+        build_word_tokenizer(hostile_words({"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}}))
+    with pytest.raises(ConfigError, match="the vocabulary of the run cannot be read"):
+        build_word_tokenizer("[" * 100_000)
+
+
+@pytest.mark.parametrize("name", ["tiny", "bilstm", "mixed:tiny", "minilm", "bert2bert:minilm"])
+def test_a_model_that_cannot_fit_into_the_memory_is_not_built(name: str) -> None:
+    """Each setting is possible, and their product is not."""
+    width = {"hidden_size": 2**18} if name == "bilstm" else {"hidden_size": 12_000, "num_hidden_layers": 200}
+    task, words = "seq2seq" if name.startswith("bert2bert") else "classification", hostile_words({})
+    with pytest.raises(ConfigError, match=r"model\.config asks for a model that needs \d+ GB"):
+        check_memory(ModelConfig(name=name, config=width), task, ("no", "yes"), lambda: words)
+    check_memory(ModelConfig(name=name, config={"hidden_size": 24}), task, ("no", "yes"), lambda: words)
+    with pytest.raises(ConfigError, match=r"num_hidden_layers is 100000; expected a number up to 1,000"):
+        ModelConfig(config={"num_hidden_layers": 100_000})
 
 
 def test_a_server_cannot_send_control_characters_to_the_terminal() -> None:

@@ -36,7 +36,12 @@ _BILSTM_KEYS = ("embedding_dim",)
 ARCHITECTURE_KEYS = frozenset((*_TRANSFORMER_KEYS, *_DISTILBERT_KEYS, *_GPT2_KEYS, *_SEQ2SEQ_KEYS, *_BILSTM_KEYS))
 ACTIVATION_KEYS = ("hidden_act", "activation", "activation_function")
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "swish", "tanh")
+LAYER_KEYS = (
+    "num_hidden_layers", "n_layers", "n_layer", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers",
+    "num_hidden_groups", "inner_group_num",
+)  # fmt: skip
 MAX_NUMBER = 2**24  # a larger model would not fit in memory
+MAX_LAYERS = 1000  # each takes time, however small it is
 
 
 def check_architecture(settings: Mapping[str, Any]) -> None:
@@ -50,9 +55,9 @@ def check_architecture(settings: Mapping[str, Any]) -> None:
         if name in ACTIVATION_KEYS:
             if value not in ACTIVATIONS:
                 raise ConfigError(f"model.config.{name} is {value!r}; expected one of {', '.join(ACTIVATIONS)}.")
-        elif not _is_number(value):
-            raise ConfigError(f"model.config.{name} is {value!r}; expected a number up to {MAX_NUMBER:,}.")
+        elif not _is_number(value, limit := MAX_LAYERS if name in LAYER_KEYS else MAX_NUMBER):
+            raise ConfigError(f"model.config.{name} is {value!r}; expected a number up to {limit:,}.")
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value) and abs(value) <= MAX_NUMBER)
+def _is_number(value: Any, limit: int) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value) and abs(value) <= limit)

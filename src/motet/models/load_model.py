@@ -58,7 +58,7 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
             f'head: str = "classification" (or {", ".join(list(AUTO_CLASSES)[1:])}).'
         )
     with seeded_torch(seed.derive("model", config.name).to_int(), torch.device("cpu")), quiet_transformers():
-        module, tokenizer = _build_module(config, task, labels, texts)
+        module, tokenizer = build_module(config, task, labels, texts)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     module_config = getattr(module, "config", None)
@@ -151,7 +151,7 @@ def _cast_weights(config: ModelConfig, module: nn.Module) -> None:
         quantize_adapted_layers(module, config.quantize)
 
 
-def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
+def build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
     """Return the module and its tokenizer."""
     import transformers
 

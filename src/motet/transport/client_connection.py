@@ -66,12 +66,14 @@ class ClientConnection:
     ) -> None:
         self.connect, self.join_request, self.build_setup = connect, join_request, build_setup
         self.give_up_after, self.log = give_up_after, log
-        self.inbox: queue.SimpleQueue[tuple[RequestKey, Request] | RunFinished | Exception] = queue.SimpleQueue()
+        # The news for the main thread: the client of a request in `waiting`, or how the run ended.
+        self.inbox: queue.SimpleQueue[ClientId | RunFinished | Exception] = queue.SimpleQueue()
+        self.waiting: dict[ClientId, tuple[RequestKey, Request]] = {}  # the newest request of each client
         self.lock, self.closed = threading.Lock(), threading.Event()
         self.link: ServerLink | None = None
         self.setup: ClientSetup | None = None
         self.session = ""
-        self.received: set[RequestKey] = set()  # requests received over the current link
+        self.received: dict[ClientId, RequestKey] = {}  # the last requests that were received over the current link
         self.last_connected = time.monotonic()
         self.last_replies: dict[ClientId, tuple[RequestKey, Reply]] = {}  # sent again if they were lost
 
@@ -99,17 +101,17 @@ class ClientConnection:
 
     def _next_requests(self) -> dict[ClientId, tuple[RequestKey, Request]] | RunFinished:
         """Wait for a request. Return the newest request of each client."""
-        requests: dict[ClientId, tuple[RequestKey, Request]] = {}
-        item = self.inbox.get()
         while True:
-            if isinstance(item, Exception):
-                raise item
-            if isinstance(item, RunFinished):
-                return item
-            requests[item[1].client] = item
+            news = self.inbox.get()
+            if isinstance(news, Exception):
+                raise news
+            if isinstance(news, RunFinished):
+                return news
             if self.inbox.empty():
-                return requests
-            item = self.inbox.get()
+                with self.lock:
+                    requests, self.waiting = self.waiting, {}
+                if requests:
+                    return requests
 
     def _answer(self, batch: dict[ClientId, tuple[RequestKey, Request]]) -> None:
         if self.setup is None:
@@ -119,7 +121,7 @@ class ClientConnection:
         for client, (key, request) in batch.items():
             if client in self.last_replies and self.last_replies[client][0] == key:
                 self._send_reply(client)
-            elif client in self.join_request.clients:
+            else:
                 self.last_replies.pop(client, None)  # free its memory for the new reply
                 self.setup.journal.begin_request(request)
                 keys[request.id] = key
@@ -135,7 +137,7 @@ class ClientConnection:
         """
         key, reply = self.last_replies[client]
         with self.lock:
-            link = self.link if key in self.received else None
+            link = self.link if self.received.get(client) == key else None
         if link is not None:
             try:
                 link.send(OutgoingMessage.from_value(reply))
@@ -164,7 +166,7 @@ class ClientConnection:
                 return
             finally:
                 with self.lock:
-                    self.link, self.received = None, set()
+                    self.link, self.received = None, {}
                 if link is not None:
                     link.close()
 
@@ -216,14 +218,23 @@ class ClientConnection:
                 continue
             match value:
                 case Request():
-                    key = (self.session, value.id)
-                    with self.lock:
-                        self.received.add(key)
-                    self.inbox.put((key, value))
+                    self._accept_request(value)
                 case RunFinished():
                     self._finish(value)
                 case Rejection(reason):
                     raise ConfigError(f"the server closed the connection: {clean_text(reason)}")
+
+    def _accept_request(self, request: Request) -> None:
+        """Let a request wait for the main thread. It replaces an earlier one, so that requests do not fill the memory."""
+        key, client = (self.session, request.id), request.client
+        if client not in self.join_request.clients:
+            return
+        with self.lock:
+            self.received[client] = key
+            is_announced = client in self.waiting
+            self.waiting[client] = (key, request)
+        if not is_announced:
+            self.inbox.put(client)
 
     def _finish(self, finished: RunFinished) -> None:
         self.closed.set()

@@ -18,6 +18,7 @@ from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.modules.model import Model
 from motet.models.load_model import MULTITASK_PREFIX, load_model
+from motet.models.model_size import check_memory
 from motet.tasks import TASK_REGISTRY, Task
 from motet.transport.admission import JoinAccepted
 from motet.wire.type_check import field_types, matches_type
@@ -94,6 +95,7 @@ def load_group_model(config: RunConfig, acceptance: JoinAccepted, group: str) ->
         raise ConfigError(
             f"the server's task cannot be read: {str(error).rstrip('.')}; use the same version of Motet on both sides."
         ) from None
+    check_memory(group_config.model, task.head, task.labels, lambda: words)
     return task, load_model(group_config.model, task.head, task.labels, lambda: words, Seed(config.seed))
 
 
