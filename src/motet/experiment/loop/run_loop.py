@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,27 +10,23 @@ from typing import Any
 from motet.core.rebased import ModelParams
 from motet.core.script import ClientId, Note
 from motet.core.work import Executor
-from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.deployed_model import assemble_model
-from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
-from motet.experiment.loop.metrics_log import INITIAL_SPLIT, mean_metrics, score_spread
+from motet.experiment.loop.evaluation_log import EvaluationLog
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT, score_spread
 from motet.experiment.loop.round_engine import ConnectClients, EngineHooks, RoundEngine
-from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
+from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator
 from motet.experiment.loop.run_origin import describe_origin
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.run_storage import RunStorage, state_budget
 from motet.experiment.loop.scores import (
     describe_scores,
-    evaluations_since_best,
     final_and_best,
     find_best_dev_round,
-    find_best_round,
     scores_by_round,
 )
 from motet.experiment.loop.text_samples import Moment, write_samples
-from motet.learning.confusion import Confusion
 from motet.report.profiler import span
 from motet.report.run_callback import RunCallback
 from motet.transport.in_process import InProcessTransport
@@ -72,7 +67,7 @@ class FederatedRun:
             ),
         )
         self.evaluator = RunEvaluator(plan, self.engine)
-        self.last_result = SplitResult()  # of the model that is kept, on the global test set
+        self.evaluations = EvaluationLog(self.evaluator, self.storage)
 
     @property
     def rounds(self) -> int:
@@ -96,13 +91,7 @@ class FederatedRun:
     @property
     def is_finished(self) -> bool:
         """True if no round follows."""
-        return self.engine.is_finished or self._stops_early
-
-    @property
-    def _stops_early(self) -> bool:
-        patience, metric = self.plan.evaluation.patience, self.plan.best_round_metric
-        dev_scores = scores_by_round(self.storage.metrics.rows, "dev") if patience else {}
-        return patience is not None and evaluations_since_best(dev_scores, metric) >= patience
+        return self.engine.is_finished or self.evaluations.stops_early
 
     def restore(self) -> bool:
         """Go to the last checkpoint to read it; return False if there is none."""
@@ -119,20 +108,24 @@ class FederatedRun:
         self.engine.restore(checkpoint.progress, self.storage.failures)
         if self.is_finished and self.storage.metrics.has_scores(self.rounds, "global"):
             with self.engine.at(self.kept_progress):
-                self._evaluate_split("global")  # only the summary is missing, and it needs per-example scores
+                self.evaluations.evaluate_split(
+                    "global"
+                )  # only the summary is missing, and it needs per-example scores
         return True
 
     def run_rounds(self, until: int | None = None) -> None:
         """Run and evaluate rounds, to the end of the run or until `until` rounds are complete."""
         if not self.rounds:
-            self._evaluate_initial_model()
-        if self._is_evaluation_due and not self._is_evaluated:
+            self._write_samples("before")
+            if scores := self.evaluations.evaluate_initial_model():
+                self.callback.on_note(f"before training: {describe_scores(scores)}")
+        if self.evaluations.is_due and not self.evaluations.is_done:
             self._evaluate_round()  # the run was interrupted while it evaluated this round
         while self.rounds < (self.plan.rounds if until is None else until):
             if reason := self.engine.stop_reason:
                 self.callback.on_note(f"stopping after round {self.rounds}: {reason}")
                 break
-            if self._stops_early:
+            if self.evaluations.stops_early:
                 self.callback.on_note(
                     f"stopping after round {self.rounds}: {self.plan.best_round_metric} on the development set has not "
                     f"improved in {self.plan.evaluation.patience} evaluations"
@@ -142,8 +135,7 @@ class FederatedRun:
             self.engine.run_round()
             self.storage.mark_complete(self.engine.mailbox.failures)
             self._evaluate_round()
-            is_save_due = self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due
-            if is_save_due:
+            if self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due:
                 self.save()
 
     def save(self) -> None:
@@ -159,47 +151,17 @@ class FederatedRun:
         self._write_samples("after")
         if not self.plan.evaluation.test:
             return self._build_result(ClientResults())
-        saves_examples = self.plan.evaluation.save_example_scores or self.plan.has_personal_models
-        with self.engine.at(self.kept_progress), span("evaluate the clients' models", "evaluation"):
-            clients = self.evaluator.evaluate_clients(per_example=saves_examples)
-            self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
-            for client, scores in clients.scores.items():
-                self._log(client, "test", scores)
+        with self.engine.at(self.kept_progress):
+            clients = self.evaluations.evaluate_clients()
         return self._build_result(clients)
 
-    @property
-    def _is_evaluation_due(self) -> bool:
-        return self.rounds > 0 and (self.rounds % self.plan.evaluation.every == 0 or self.engine.is_finished)
-
-    @property
-    def _is_evaluated(self) -> bool:
-        """True if the log has the scores of the last complete round."""
-        return self.storage.metrics.has_scores(self.rounds, "global" if self.plan.evaluation.test else "dev")
-
-    @property
-    def _evaluates_clients(self) -> bool:
-        """True if every evaluation includes the clients' own rows."""
-        return self.plan.evaluation.local or self.plan.has_personal_models
-
-    def _keep_best_round(self) -> None:
-        """Keep the model of this round, if it is the best so far on the development set."""
-        if self.plan.evaluation.keep == "best" and self._is_best_dev_round:
-            self.storage.best = self.engine.progress
-
-    @property
-    def _is_best_dev_round(self) -> bool:
-        """True if this round is the best so far on the development set."""
-        scores = scores_by_round(self.storage.metrics.rows, "dev") if self.plan.has_dev_set else {}
-        return self.rounds in scores and find_best_round(scores, self.plan.best_round_metric) == self.rounds
-
-    def _evaluate_initial_model(self) -> None:
-        """Evaluate the model before the first round, and let it write samples."""
-        self._write_samples("before")
-        if self.plan.evaluation.initial and self.plan.evaluation.test:
-            with span("evaluate the initial model", "evaluation"):
-                scores = self.evaluator.evaluate_split("global").scores
-            self._log("server", INITIAL_SPLIT, scores)
-            self.callback.on_note(f"before training: {describe_scores(scores)}")
+    def _evaluate_round(self) -> None:
+        """Evaluate the last complete round if it is due, and report the round."""
+        with span(f"evaluate round {self.rounds}", "evaluation", after_round=self.rounds):
+            scores = self.evaluations.evaluate_round()
+            metric, traffic = self.plan.federation.task.primary_metric, self.engine.progress.traffic
+            self.callback.on_round_end(self.rounds, scores, metric, traffic)
+            self.storage.mark_complete(self.engine.mailbox.failures)
 
     def _write_samples(self, moment: Moment) -> None:
         evaluates_test = self.plan.evaluation.test  # the samples are answers to test rows
@@ -207,88 +169,6 @@ class FederatedRun:
             count = self.plan.evaluation.samples
             with span(f"write samples {moment} training", "evaluation"):
                 write_samples(self.storage.folder, self.engine, self.model_for(), count, moment)
-
-    def _evaluate_round(self) -> None:
-        """Evaluate the last complete round if it is due, and report the round."""
-        with span(f"evaluate round {self.rounds}", "evaluation", after_round=self.rounds):
-            self._evaluate_and_report()
-
-    def _evaluate_and_report(self) -> None:
-        scores: dict[str, float] = {}
-        if self._is_evaluation_due and self.plan.has_dev_set:
-            scores = self._evaluate_dev_set()
-        if self._is_evaluation_due and self.plan.evaluation.test:
-            scores = self._evaluate_test_sets()
-        if self.engine.accountant:
-            scores = {**scores, "epsilon": self.engine.accountant.epsilon()}
-            self._log("server", "privacy", {"epsilon": scores["epsilon"]})
-        primary_metric = self.plan.federation.task.primary_metric
-        self.callback.on_round_end(self.rounds, scores, primary_metric, self.engine.progress.traffic)
-        self.storage.mark_complete(self.engine.mailbox.failures)
-
-    def _evaluate_dev_set(self) -> dict[str, float]:
-        """Evaluate and log the development set, and return the scores. Keep the model if it is the best so far."""
-        scores = self._evaluate_split("dev").scores
-        self._log("server", "dev", scores)
-        if self._evaluates_clients:
-            self._log("clients", "dev", _mean_over_clients(self.evaluator.evaluate_local_dev()))
-        self._keep_best_round()
-        return scores
-
-    def _evaluate_test_sets(self) -> dict[str, float]:
-        """Evaluate and log the test sets. Return the scores of the global one or, with personal models, the clients'."""
-        is_last = self.is_finished
-        scores = self._evaluate_split("global").scores
-        examples = self.last_result.example_scores
-        if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
-            write_example_scores(self.storage.folder, {"": examples}, BEST_DEV_SCORES)
-        self._log("server", "global", scores)
-        attack = self.plan.attack
-        if attack is not None and attack.data_change == "trigger":
-            self._log("server", "backdoor", self._evaluate_split("backdoor").scores)
-        if self._evaluates_clients:
-            local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
-            if self.plan.has_personal_models:
-                scores = local_scores or scores
-        return scores
-
-    def _evaluate_local_tests(self, log: bool) -> dict[str, float]:
-        """Return the means over clients of the metrics of their models on their own test sets."""
-        means = _mean_over_clients(self.evaluator.evaluate_clients())
-        if log:
-            self._log("clients", "test", means)
-        return means
-
-    def _evaluate_split(self, split: str) -> SplitResult:
-        """Evaluate a split, and log the metrics of groups and domains unless the log has them already."""
-        is_logged = self._is_evaluated
-        per_example = split == "global" and (self.is_finished or self._is_best_dev_round)
-        result = self.evaluator.evaluate_split(split, per_example)
-        if split == "global" and self.kept_progress.rounds == self.rounds:
-            self.last_result = result
-        if is_logged:
-            return result
-        for name, scores in result.groups.items() if len(result.groups) > 1 else ():
-            self._log(name, split, scores)
-        if split == "global" and self.plan.evaluation.by_client and not self.plan.has_personal_models:
-            self._evaluate_domains()
-        return result
-
-    def _evaluate_domains(self) -> None:
-        """Evaluate the global model on each client's test set, if the clients are simulated."""
-        federation, is_last = self.plan.federation, self.is_finished
-        if not isinstance(federation, Federation):
-            return
-        results = self.evaluator.evaluate_domains(federation, per_example=is_last)
-        if self.storage.folder and is_last:
-            scores = {client: r.example_scores for client, r in results.items() if r.example_scores is not None}
-            write_example_scores(self.storage.folder, scores, GLOBAL_MODEL_SCORES)
-        for client, result in results.items():
-            self._log(client or "server", "common", result.scores)
-
-    def _log(self, who: str, split: str, values: Mapping[str, Any]) -> None:
-        progress = self.engine.progress
-        self.storage.metrics.add(progress.rounds, who, split, values, progress.traffic)
 
     def _log_note(self, note: Note) -> None:
         """Log a note of the algorithm, which belongs to the round in progress."""
@@ -303,7 +183,8 @@ class FederatedRun:
         own_scores = [s[federation.group_for(c).task.primary_metric] for c, s in clients.scores.items()]
         mean = clients.mean
         final, best = final_and_best(metrics, primary_metric, self.kept_progress.rounds)
-        examples = {} if self.last_result.example_scores is None else {"": self.last_result.example_scores}
+        last = self.evaluations.last_result
+        examples = {} if last.example_scores is None else {"": last.example_scores}
         return RunResult(
             primary_metric=primary_metric,
             rounds=self.rounds,
@@ -318,12 +199,12 @@ class FederatedRun:
             best=best,
             initial=scores_by_round(metrics.rows, INITIAL_SPLIT).get(0, {}),
             best_dev_round=find_best_dev_round(metrics, self.plan.best_round_metric),
-            group_scores=self.last_result.groups,
+            group_scores=last.groups,
             client_scores=clients.scores,
             client_spread={"mean": mean[primary_metric]} if primary_metric in mean else score_spread(own_scores),
             evaluated_clients=len(self.evaluator.clients),
             example_scores=examples | clients.example_scores,
-            confusions=self._collect_confusions(clients),
+            confusions=self.evaluations.collect_confusions(clients),
             epsilon=engine.accountant.epsilon() if engine.accountant else None,
             traffic=engine.progress.traffic,
             failures=engine.mailbox.failures,
@@ -331,16 +212,6 @@ class FederatedRun:
             seconds=metrics.seconds,
             examples_per_second=engine.examples_per_second,
         )
-
-    def _collect_confusions(self, clients: ClientResults) -> dict[str, Confusion]:
-        """Return the confusions of the global model under "" or, without one, those of the clients of each group."""
-        if self.last_result.confusion is not None:
-            return {"": self.last_result.confusion}
-        by_group: dict[str, Confusion] = {}
-        for client, confusion in clients.confusions.items():
-            name = self.plan.federation.group_for(client).name
-            by_group[name] = by_group[name] + confusion if name in by_group else confusion
-        return by_group
 
 
 def execute_plan(
@@ -388,7 +259,3 @@ def _startup_notes(plan: RunPlan) -> list[str]:
     if plan.evaluation.keep == "best" and plan.algorithm.view(plan.initial_state, plan.federation.clients[0]) is None:
         notes.append("evaluation.keep=best keeps the server's model; the clients' own models are of the last round")
     return [*notes, *plan.federation.notes]
-
-
-def _mean_over_clients(results: ClientResults) -> dict[str, float]:
-    return results.mean or mean_metrics(results.scores.values())
