@@ -25,9 +25,11 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(renamed_keys, "RENAMED_KEYS", keys)
     values = {"algorithm.type": {"averaging": "fedavg"}, "model.name": {"small": "tiny"}, "track": {"wb": "wandb"}}
     monkeypatch.setattr(renamed_keys, "RENAMED_VALUES", values)
-    renamed_keys.print_rename_once.cache_clear()
+    for function in (renamed_keys.print_rename_once, renamed_keys._new_names):
+        function.cache_clear()
     yield
-    renamed_keys.print_rename_once.cache_clear()
+    for function in (renamed_keys.print_rename_once, renamed_keys._new_names):
+        function.cache_clear()
 
 
 def test_an_old_section_and_an_old_key_in_it_get_their_new_names() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from numbers import Integral
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,10 +19,17 @@ T = TypeVar("T")
 RECIPE_SECTIONS = ("data", "model", "solver", "cohort", "evaluation", "checkpoint", "wait_policy", "network")
 
 
-def list_parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+@cache
+def list_parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the named parameters of a function or class."""
     parameters = inspect.signature(factory).parameters.values()
     return {p.name: p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD}
+
+
+@cache
+def _read_hints(factory: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the types that a function or class declares for its parameters."""
+    return get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
 
 
 def instantiate(
@@ -57,7 +65,7 @@ def convert_options(
             hint = suggest_option(str(name), [*parameters, *(["type"] if name != "type" else [])])
             choices = name_choices(str(name), parameters or ["type"], verb="it takes", see=see, hint=hint)
             raise ConfigError(f"{path or 'recipe'}: unknown option '{name}'{choices}")
-    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    hints = _read_hints(factory)
     converted = {
         name: convert_value(value, hints.get(name, Any), f"{path}.{name}".lstrip("."))
         for name, value in options.items()

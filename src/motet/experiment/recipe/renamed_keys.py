@@ -154,7 +154,8 @@ def _update_value(value: Any, path: str, announce: Announce) -> Any:
     return value
 
 
-def _new_names(section: str) -> dict[Any, str]:
+@cache
+def _new_names(section: str) -> Mapping[Any, str]:
     """Old key -> new key, for the keys of one section, given by its new path. A new key may be in a subsection."""
     names = {}
     for old, new in RENAMED_KEYS.items():
