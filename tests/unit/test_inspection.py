@@ -256,6 +256,10 @@ def test_an_unknown_word_in_accept_is_rejected() -> None:
         ("a.csv", "".join(f"{k % 2},,a text that is long enough {k}\n" for k in range(9)), "text=3 label=1"),
         ("a.csv", "".join(f"{k};{k % 3};an unusually long remark no. {k}\n" for k in range(9)), "text=3 label=2"),
         ("a.csv", "".join(f"a text that is long enough {k},{'no' if k % 2 else 'yes'}\n" for k in range(9)), "text=1 label=2"),
+        ("a.csv", ",body,topic\n" + "".join(f"{k},a long text about bread {k},food\n" for k in range(9)), "text=body label=topic"),
+        ("a.csv", "sep=;\nBody;Topic;\n" + "".join(f"a long text, no. {k};food;\n" for k in range(9)), "text=Body label=Topic"),
+        ("a.csv", "Body\tTopic\n" + "".join(f'"a long text\tno. {k}"\tfood\n' for k in range(9)), "text=Body label=Topic"),
+        ("a.csv", "class,body,mood\n" + "".join(f"c-{k},a long text no. {k},{k % 2}\n" for k in range(12)), "text=body label=mood"),
         ("a.csv", "text,label,label\n" + "".join(f"a text that is long enough {k},{k % 2},yes\n" for k in range(9)), None),
         ("a.csv", "id,value\n1,2\n3,4\n", None),
         ("a.bin", "\x00", None),
@@ -291,11 +295,21 @@ def test_columns_that_are_not_used_are_described() -> None:
     )
     sources = {"text": "column 'body' (data.text)"}
     assert describe_unused(preview, sources) == expected.format("the clients: data.client=site")
+    labeled = {**sources, "label": "column 'mood' (data.label)"}
+    either = "the labels: data.label=site or the clients: data.client=site"
+    assert describe_unused(preview, labeled, is_guess=True) == expected.format(either)
     with_clients = {**sources, "client": "column 'author' (data.client)"}
     assert describe_unused(preview, with_clients) == expected.format("groups: data.columns.domain=site")
     assert describe_unused(preview, {"text": "the lines of the file"}) == ""
     spaced = {"body": preview["body"], "Who wrote?": preview["site"]}
     assert "'data.client=Who wrote?'" in describe_unused(spaced, sources), "as a shell reads it"
+
+
+def test_columns_of_a_workbook_are_guessed(tmp_path: Path) -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"body": ["warm bread today", "an old violin"] * 6, "topic": [1, 2] * 6})
+    frame.to_excel(tmp_path / "a.xlsx")
+    guess = guess_columns(preview_table(tmp_path / "a.xlsx"))
+    assert guess is not None and guess.columns == {"text": "body", "label": "topic"}
 
 
 def test_no_columns_are_guessed_from_a_line_of_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

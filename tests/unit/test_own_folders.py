@@ -80,17 +80,17 @@ def test_training_and_test_files_of_a_folder_stay_apart(tmp_path: Path) -> None:
         read(tmp_path, test=str(tmp_path / "dev.csv"))
 
 
-def test_files_of_several_domains_have_a_domain(tmp_path: Path) -> None:
+def test_training_and_test_files_of_several_sources_have_clients_and_domains(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         f"{domain}/{split}.txt": f"{domain} B-X\n{split} O\n"
         for domain in ("law", "art")
         for split in ("train", "test")
     }
     corpus = read(write_files(tmp_path, files))
-    assert splits(corpus, "domain") == (["art", "law"], ["art", "law"])
+    assert splits(corpus, "domain") == splits(corpus, "client") == (["art", "law"], ["art", "law"])
     assert corpus.column("words")[0] == ["art", "train"]
     corpus = read(write_files(tmp_path / "names", {name.replace("/", "_"): text for name, text in files.items()}))
-    assert splits(corpus, "domain") == (["art", "law"], ["art", "law"])
+    assert splits(corpus, "domain") == splits(corpus, "client") == (["art", "law"], ["art", "law"])
 
 
 def test_split_files_with_different_names_have_no_domain(tmp_path: Path) -> None:

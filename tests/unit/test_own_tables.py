@@ -47,6 +47,12 @@ def test_quotation_marks_in_tsv_are_text(tmp_path: Path) -> None:
     assert train_rows(quoted, "text") == [("two\nlines",)]
 
 
+def test_quotation_marks_in_csv_enclose_fields_whatever_the_delimiter_is(tmp_path: Path) -> None:
+    for delimiter in ",;|\t":
+        corpus = read(tmp_path / "t.csv", f'text{delimiter}label\n"a{delimiter}""b"""{delimiter}c\n')
+        assert train_rows(corpus, "text", "label") == [(f'a{delimiter}"b"', "c")]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -37,15 +37,7 @@ def read_delimited(file: DataFile, table: TableBuilder) -> None:
 
 def _read(file: DataFile, table: TableBuilder, is_slow_allowed: bool) -> bool:
     """Read a table: with pyarrow if it can read the file exactly, otherwise row by row."""
-    lines = _read_physical_lines(file)
-    first = next((line for line in lines if line[1].strip()), (0, ""))
-    if first[1].lower().startswith("sep="):  # Excel's way to name the delimiter
-        delimiter = first[1][4:5]
-        first = next(lines, (0, ""))
-    else:
-        delimiter = file.options.delimiter or _detect_delimiter(file, first[1])
-    dialect = _detect_dialect(file, delimiter, first[1])
-    rows = _read_rows(file, chain([first] if first[1] else [], lines), dialect)
+    dialect, rows = open_table(file)
     header_row = next(rows, None)
     if header_row is None:
         raise DataError(f"{file.name}: the file has no rows; expected at least one.")
@@ -67,6 +59,19 @@ def _read(file: DataFile, table: TableBuilder, is_slow_allowed: bool) -> bool:
     _add_rows(table, indices, (_count_quotes(counter, row, dialect, indices.values()) for row in checked))
     counter.write_notes(file)
     return True
+
+
+def open_table(file: DataFile) -> tuple[Dialect, Iterator[NumberedRow]]:
+    """Return the dialect of a table and its rows, of which the first may be the header."""
+    lines = _read_physical_lines(file)
+    first = next((line for line in lines if line[1].strip()), (0, ""))
+    if first[1].lower().startswith("sep="):  # Excel's way to name the delimiter
+        delimiter = first[1][4:5]
+        first = next(lines, (0, ""))
+    else:
+        delimiter = file.options.delimiter or _detect_delimiter(file, first[1])
+    dialect = _detect_dialect(file, delimiter, first[1])
+    return dialect, _read_rows(file, chain([first] if first[1] else [], lines), dialect)
 
 
 def _add_rows(table: TableBuilder, indices: dict[str, int], rows: Iterator[NumberedRow]) -> None:
@@ -120,7 +125,7 @@ def _detect_dialect(file: DataFile, delimiter: str, line: str) -> Dialect:
         file.log.note(f"{file.name}: the delimiter is {delimiter!r}.")
     return Dialect(
         delimiter=delimiter,
-        has_quotes=quoting == "csv" or (quoting == "auto" and delimiter != "\t"),
+        has_quotes=quoting == "csv" or (quoting == "auto" and file.suffix not in (".tsv", ".tab")),
         has_header=not _is_headerless(file),
         skips_blanks=len(names) > 1 and delimiter != "\t" and all(name.startswith(" ") for name in names[1:]),
     )

@@ -238,7 +238,7 @@ def _check_duplicates(files: Sequence[FolderFile]) -> None:
 
 
 def _plan_splits(files: Sequence[FolderFile], log: ReadLog) -> list[FilePart]:
-    """Plan training and test files; if there are several of each, the rest of the name is the domain."""
+    """Plan training and test files; if there are several of each, the rest of the name is the client and the domain."""
     roles = choose_splits({file.split for file in files})
     sizes = Counter(file.split for file in files)
     has_domains = len({file.title for file in files}) > 1 and max(sizes.values()) > 1
@@ -251,13 +251,18 @@ def _plan_splits(files: Sequence[FolderFile], log: ReadLog) -> list[FilePart]:
                     "data.files to a pattern for the names of the data, or data.path to one file."
                 )
             if roles.get(file.split) == role:
-                constants = {"domain": "/".join(file.title)} if has_domains else {}
+                constants = _name_source(file, "/".join(file.title)) if has_domains else {}
                 parts.append(FilePart(file.path, file.file_format, role, constants))
             elif role == "train" and file.split not in roles:
                 log.ignore(file.path, "development set, not used")
     if roles.get("dev") == "test":
         log.note("The development set is the test set, because there is no test file.")
     return parts
+
+
+def _name_source(file: FolderFile, source: str) -> dict[str, str]:
+    """Return the columns for a source that has training and test files. Published formats have domains, and no clients."""
+    return {"domain": source} if file.file_format in (REVIEW, FDU_MTL) else {"client": source, "domain": source}
 
 
 def _plan_clients(files: Sequence[FolderFile]) -> list[FilePart]:

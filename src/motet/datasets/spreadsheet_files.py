@@ -19,26 +19,31 @@ TEXT_COLUMNS = ("text", "second", "context", "question", "source", "target")
 
 def read_spreadsheet(file: DataFile, table: TableBuilder) -> None:
     """Read the sheet data.sheet, or the only sheet."""
+    rows = read_sheet(file)
+    file.log.add_file(file.path)
+    table.start_file(file.name, "row", file.constants)
+    _add_rows(file, table, rows)
+
+
+def read_sheet(file: DataFile) -> list[tuple[int, list[Any]]]:
+    """Return the rows that are not empty with their numbers; the first may be the header."""
     try:
         import openpyxl
     except ImportError:
         raise ConfigError(f"{file.name}: reading Excel files needs openpyxl. Run: {install_command('xlsx')}") from None
-    file.log.add_file(file.path)
-    table.start_file(file.name, "row", file.constants)
     with open_binary(file.path) as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles
         try:
             source = stream if stream.seekable() else io.BytesIO(stream.read())
             book = openpyxl.load_workbook(source, read_only=True, data_only=True)
-            sheet = _choose_sheet(file, book)
-            rows = [(number, list(row)) for number, row in enumerate(sheet.iter_rows(values_only=True), 1)]
+            rows = enumerate(_choose_sheet(file, book).iter_rows(values_only=True), 1)
+            return [(number, list(row)) for number, row in rows if any(value is not None for value in row)]
         except DataError:
             raise
         except Exception as error:  # a damaged file can raise anything in openpyxl
             raise DataError(
                 f"{file.name}: the workbook cannot be read ({first_line(error)}). Save it again as .xlsx, or as .csv."
             ) from None
-    _add_rows(file, table, [(number, row) for number, row in rows if any(value is not None for value in row)])
 
 
 def _choose_sheet(file: DataFile, book: Any) -> Any:

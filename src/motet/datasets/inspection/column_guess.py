@@ -41,6 +41,7 @@ COLUMN_SETS = (("context", "question", "answers"), ("words", "tags"), ("source",
 MIN_TEXT_LENGTH = 20  # characters on average
 MIN_DISTINCT_TEXTS = 0.5  # of the rows
 MAX_LABELS, MIN_ROWS_PER_LABEL = 100, 2
+MIN_ROWS = 10  # fewer rows may all have different labels
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def _add_label_and_client(
 ) -> ColumnGuess | None:
     client = _find_by_name("client", by_lower_case)
     used = [*columns.values(), *([client] if client else [])]
-    label = _find_by_name("label", {key: name for key, name in by_lower_case.items() if name not in used})
+    unused = {key: name for key, name in by_lower_case.items() if name not in used}
+    label = _find_by_name("label", {key: name for key, name in unused.items() if _is_repeated(preview[name])})
     score = _find_by_name("score", by_lower_case) if label is None else None
     label = label or (None if score else _find_label(preview, used))
     others = {"label": label, "score": score, "client": client}
@@ -112,6 +114,11 @@ def _find_label(preview: Preview, used: Collection[str]) -> str | None:
     """Return the column with the fewest values that are repeated; None if there is none."""
     candidates = [name for name, values in preview.items() if name not in used and _is_categorical(values)]
     return min(candidates, key=lambda name: len(set(preview[name])), default=None)
+
+
+def _is_repeated(values: Sequence[str]) -> bool:
+    """False for an identifier: a different value in every row. A few rows say nothing."""
+    return len(values) < MIN_ROWS or len(set(values)) < len(values)
 
 
 def _is_categorical(values: Sequence[str]) -> bool:

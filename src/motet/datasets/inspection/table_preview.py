@@ -12,11 +12,12 @@ from typing import Any
 from motet.core.errors import DataError
 from motet.datasets.compression import strip_compression_suffix
 from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.delimited_files import open_table
 from motet.datasets.read_log import ReadLog
+from motet.datasets.spreadsheet_files import read_sheet
 
 PREVIEW_ROWS = 500
 MAX_LINE_LENGTH = 10_000_000  # characters; a longer line is not one row of a table, and its fields take gigabytes
-DELIMITERS = ",;\t|"
 MAX_NAME_LENGTH = 40
 Preview = dict[str, list[str]]
 
@@ -51,26 +52,38 @@ def _collect_columns(rows: Iterable[Mapping[str, Any]]) -> Preview:
 
 
 def _read_delimited(file: DataFile) -> Iterable[Mapping[str, Any]]:
-    lines = [line for _, line in islice(file.read_lines(), PREVIEW_ROWS + 1)]
-    if not lines or max(map(len, lines)) > MAX_LINE_LENGTH:
+    if any(len(line) > MAX_LINE_LENGTH for _, line in islice(file.read_lines(), PREVIEW_ROWS + 1)):
         return []
-    if file.suffix == ".csv":
-        delimiter = file.options.delimiter or max(DELIMITERS, key=lines[0].count)
-        rows = list(csv.reader(lines, delimiter=delimiter))
-    else:
-        rows = [line.split("\t") for line in lines]
+    _, rows = open_table(file)
+    return _name_columns([fields for _, fields in islice(rows, PREVIEW_ROWS + 1)])
+
+
+def _read_spreadsheet(file: DataFile) -> Iterable[Mapping[str, Any]]:
+    rows = read_sheet(file)[: PREVIEW_ROWS + 1]
+    return _name_columns([["" if value is None else str(value) for value in row] for _, row in rows])
+
+
+def _name_columns(rows: list[list[str]]) -> Iterable[Mapping[str, Any]]:
+    """Return the rows with the names of their columns. Without a header, columns have numbers."""
+    if not rows:
+        return []
     header = [str(number) for number in range(1, len(rows[0]) + 1)]  # the recipe counts columns from 1
     if _is_header(rows[0], rows[1:]):
-        header = rows.pop(0)
-    if len(set(header)) < len(header):  # the reader says which name occurs twice
+        header = [name.strip() for name in rows.pop(0)]
+    named = [name for name in header if name]
+    if len(set(named)) < len(named):  # the reader says which name occurs twice
         return []
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
 def _is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """False if a name is long, a number or missing, or occurs again in its column: then it is a value of the first row."""
-    has_names = all(name.strip() and len(name) <= MAX_NAME_LENGTH and not _is_number(name) for name in names)
-    return has_names and not any(name == value for row in rows for name, value in zip(names, row, strict=False))
+    """False if a name is long or a number, or occurs again in its column: then it is a value of the first row.
+
+    A name may be missing: pandas writes its index so, and tables that end each line with a delimiter have such a column.
+    """
+    if not any(names) or any(len(name) > MAX_NAME_LENGTH or _is_number(name) for name in names):
+        return False
+    return not any(name and name == value for row in rows for name, value in zip(names, row, strict=False))
 
 
 def _is_number(text: str) -> bool:
@@ -103,4 +116,6 @@ _READERS: dict[str, Callable[[DataFile], Iterable[Mapping[str, Any]]]] = {
     ".json": _read_json,
     ".parquet": _read_parquet,
     ".pq": _read_parquet,
+    ".xlsx": _read_spreadsheet,
+    ".xlsm": _read_spreadsheet,
 }

@@ -15,26 +15,29 @@ MIN_ROWS_PER_CLIENT = 3  # on average
 MAX_NAMED = 8
 
 
-def describe_unused(preview: Preview, sources: Mapping[str, str]) -> str:
+def describe_unused(preview: Preview, sources: Mapping[str, str], is_guess: bool = False) -> str:
     """Return the columns that are not used, such as "id (a different value in every row)". Empty: all are used.
 
-    `sources` are Motet's columns and where they come from, as in the read report.
+    `sources` are Motet's columns and where they come from, as in the read report. `is_guess`: they may be wrong.
     """
     used = {match["name"] or match["number"] for source in sources.values() if (match := _SOURCE.match(source))}
     if not used:  # not a table with columns of the user's own
         return ""
-    parts = list(_describe({name: values for name, values in preview.items() if name not in used}, "client" in sources))
+    roles = {"the clients": "data.client"} if "client" not in sources else {"groups": "data.columns.domain"}
+    if is_guess and "label" in sources:
+        roles = {"the labels": "data.label", **roles}
+    parts = list(_describe({name: values for name, values in preview.items() if name not in used}, roles))
     return ", ".join(parts[:MAX_NAMED]) + (f" and {len(parts) - MAX_NAMED} others" if len(parts) > MAX_NAMED else "")
 
 
-def _describe(columns: Preview, has_clients: bool) -> Iterator[str]:
+def _describe(columns: Preview, roles: Mapping[str, str]) -> Iterator[str]:
+    """`roles` are what a column of few values may be, and the settings that say so."""
     for name, values in columns.items():
         distinct = len(set(values))
         if all(map(_DATE.fullmatch, values)):
             yield f"{name} (dates)"
         elif name.lower() in USUAL_NAMES["client"] or _is_repeated(values):
-            group, key = ("groups", "data.columns.domain") if has_clients else ("the clients", "data.client")
-            advice = f"{group}: {shlex.quote(f'{key}={name}')}"
+            advice = " or ".join(f"{role}: {shlex.quote(f'{key}={name}')}" for role, key in roles.items())
             yield f"{name} ({distinct} values in the first {len(values)} rows; perhaps {advice})"
         elif distinct == len(values):
             yield f"{name} (a different value in every row)"

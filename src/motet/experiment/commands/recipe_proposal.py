@@ -76,15 +76,15 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
         findings=find_problems(inspection),
         recipe=propose_recipe(data, task, inspection),
         guess=guess,
-        unused=_describe_unused(data, inspection),
+        unused=_describe_unused(data, inspection, is_guess=bool(guess)),
         accept=data.accept,
     )
 
 
-def _describe_unused(data: DataConfig, inspection: CorpusInspection) -> str:
+def _describe_unused(data: DataConfig, inspection: CorpusInspection, is_guess: bool) -> str:
     if data.path is None or data.name is not None:
         return ""
-    return describe_unused(preview_table(Path(data.path), data.read_options), inspection.report.columns)
+    return describe_unused(preview_table(Path(data.path), data.read_options), inspection.report.columns, is_guess)
 
 
 def _read_path(path: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None, Corpus, str]:
