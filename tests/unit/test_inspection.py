@@ -260,6 +260,7 @@ def test_an_unknown_word_in_accept_is_rejected() -> None:
         ("a.csv", "sep=;\nBody;Topic;\n" + "".join(f"a long text, no. {k};food;\n" for k in range(9)), "text=Body label=Topic"),
         ("a.csv", "Body\tTopic\n" + "".join(f'"a long text\tno. {k}"\tfood\n' for k in range(9)), "text=Body label=Topic"),
         ("a.csv", "class,body,mood\n" + "".join(f"c-{k},a long text no. {k},{k % 2}\n" for k in range(12)), "text=body label=mood"),
+        ("a.jsonl", '{"meta": {"author": "ann", "topic": "x"}, "doc": {"text": "warm bread"}, "topic": "food"}\n' * 3, "text=doc.text label=topic client=meta.author"),
         ("a.csv", "text,label,label\n" + "".join(f"a text that is long enough {k},{k % 2},yes\n" for k in range(9)), None),
         ("a.csv", "id,value\n1,2\n3,4\n", None),
         ("a.bin", "\x00", None),
@@ -306,7 +307,9 @@ def test_columns_that_are_not_used_are_described() -> None:
 
 
 def test_columns_of_a_workbook_are_guessed(tmp_path: Path) -> None:
-    frame = pytest.importorskip("pandas").DataFrame({"body": ["warm bread today", "an old violin"] * 6, "topic": [1, 2] * 6})
+    frame = pytest.importorskip("pandas").DataFrame(
+        {"body": ["warm bread today", "an old violin"] * 6, "topic": [1, 2] * 6}
+    )
     frame.to_excel(tmp_path / "a.xlsx")
     guess = guess_columns(preview_table(tmp_path / "a.xlsx"))
     assert guess is not None and guess.columns == {"text": "body", "label": "topic"}

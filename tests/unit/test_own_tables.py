@@ -53,6 +53,29 @@ def test_quotation_marks_in_csv_enclose_fields_whatever_the_delimiter_is(tmp_pat
         assert train_rows(corpus, "text", "label") == [(f'a{delimiter}"b"', "c")]
 
 
+def test_fields_of_objects_are_columns(tmp_path: Path) -> None:
+    rows = [
+        {"doc": {"text": t, "by": {"name": "ann"}}, "label": "x", "doc.id": k} for k, t in enumerate(("one", "two"))
+    ]
+    names = {"text": "doc.text", "client": "doc.by.name", "columns": {"domain": "doc.id"}}
+    for name, content in (("t.jsonl", json_lines(*rows)), ("t.json", json.dumps(rows))):
+        corpus = read(tmp_path / name, content, **names)
+        assert train_rows(corpus, "text", "label", "client", "domain") == [
+            ("one", "x", "ann", "0"),
+            ("two", "x", "ann", "1"),
+        ]
+        with pytest.raises(
+            DataError, match=r"data.text names column 'doc.txt'; the file has doc.text, doc.by.name, label"
+        ):
+            read(tmp_path / name, text="doc.txt")
+        with pytest.raises(DataError, match=r"expected one text; name a field of it, such as COLUMN.text"):
+            read(tmp_path / name, text="doc")
+        with pytest.raises(DataError, match=r"no task fits its columns label, doc.text, doc.by.name"):
+            read(tmp_path / name)
+    with pytest.raises(DataError, match=r"t.jsonl, line 2: column 'text' has no value, but t.jsonl, line 1 has one"):
+        read(tmp_path / "t.jsonl", json_lines(rows[0], {"doc": None, "label": "x"}), text="doc.text")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -63,6 +86,11 @@ def test_quotation_marks_in_csv_enclose_fields_whatever_the_delimiter_is(tmp_pat
         ("text,label\na,1\nb,1.0\n", "t.csv, line 3: column 'label' holds '1.0', but t.csv, line 2 holds '1'"),
         ("text,text,label\na,b,c\n", "the header names column 'text' twice"),
         ("text,label\na,\n", "t.csv, line 2: column 'label' holds ''; expected a label"),
+        ("text,label\na,\nb,x\nc, \n", "Fix or remove the row. 4 of 6 rows have none"),
+        (
+            "Export of May,,\nbody,topic,\na,x,\n",
+            "if there is no header, give their numbers, such as data.text=2; if lines precede it, remove them",
+        ),
         ("text,score\na,1\nb,nan\n", "t.csv, line 3: column 'score' holds 'nan'; expected a number"),
         ("text,labels\na,b\n", "With a text alone, the task would be language modeling; name the column"),
     ],

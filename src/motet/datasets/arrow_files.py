@@ -97,7 +97,9 @@ def _convert_batches(
             array = columns[name]
             if array.null_count or name not in present:
                 row = number + pc.index(array.is_null(), True).as_py() if array.null_count else 1
-                raise DataError(f"{file.name}, row {row}: column '{name}' has no value; every row needs one.")
+                raise DataError(
+                    f"{file.name}, row {row}: column '{name}' has no value; every row needs one. Remove such rows."
+                )
         converted = {}
         for name in (name for name in indices if name in present):
             classes = class_names.get(schema.names[indices[name]])

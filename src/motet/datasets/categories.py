@@ -90,8 +90,9 @@ def _from_codes(name: str, codes: np.ndarray, names: Sequence[str], positions: R
     codes = new_codes[codes] if len(new_codes) else codes
     _check_numbers(name, merged, codes, positions)
     if "" in merged:
-        row = int(np.flatnonzero(codes == merged[""])[0])
-        raise _error(positions, row, name, "", f"a {name}")
+        rows = np.flatnonzero(codes == merged[""])
+        count = f" {len(rows):,} of {len(codes):,} rows have none." if len(rows) > 1 else ""
+        raise DataError(f"{_error(positions, int(rows[0]), name, '', f'a {name}')}{count}")
     return CategoryColumn(codes, tuple(merged))  # type: ignore[return-value]
 
 

@@ -44,9 +44,10 @@ def map_columns(file: DataFile, header: Sequence[str], allow_numbers: bool = Fal
 
 
 def missing_column_error(file: DataFile, name: str, column: str, header: Sequence[str]) -> DataError:
+    every = " Each file needs it, also that of data.test." if name in ("client", "domain") else ""
     return DataError(
-        f"{file.name}: {config_key(name)} names column '{column}'; the file has {', '.join(header)}."
-        f"{did_you_mean(column, header)}"
+        f"{file.name}: {config_key(name)} names column '{column}'; the file has {_list_names(header)}."
+        f"{did_you_mean(column, header) or every}"
     )
 
 
@@ -54,12 +55,18 @@ def check_any_column(file: DataFile, names: Sequence[str], header: Sequence[str]
     """Raise an error if no column of the file is one of Motet's."""
     if names:
         return
-    shown = ", ".join(header[:20]) + (", …" if len(header) > 20 else "")
-    numbers = "; if there is no header, give their numbers, such as data.text=2" if file.suffix in NUMBERED else ""
+    numbers = ""
+    if file.suffix in NUMBERED:
+        numbers = "; if there is no header, give their numbers, such as data.text=2; if lines precede it, remove them"
     raise DataError(
-        f"{file.name}: its columns are {shown or 'without a name'}; expected those of a task, such as text and label "
+        f"{file.name}: its columns are {_list_names(header)}; expected those of a task, such as text and label "
         f"(motet list tasks). Name the columns, for example data.text=… data.label=…{numbers}"
     )
+
+
+def _list_names(header: Sequence[str]) -> str:
+    named = [name for name in header if name]
+    return ", ".join(named[:20]) + (", …" if len(named) > 20 else "") if named else "without a name"
 
 
 def add_fixed_columns(

@@ -70,6 +70,10 @@ def _cast_texts(name: str, values: Any, positions: RowPositions) -> Sequence[str
     for row, value in enumerate(_to_python(values)):
         if isinstance(value, list | tuple):
             raise value_error(positions, row, name, value, f"one text, not a list of {len(value)}")
+        if isinstance(value, dict) and value:
+            raise value_error(
+                positions, row, name, value, f"one text; name a field of it, such as COLUMN.{next(iter(value))}"
+            )
         try:
             texts.append(value.decode() if isinstance(value, bytes) else value)
         except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from motet.core.errors import DataError
 from motet.datasets.column_names import check_any_column, config_key
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
+from motet.datasets.json_parsing import list_fields
 from motet.datasets.raw_table import TableBuilder
 
 BLOCK_SIZE = 1 << 20
@@ -72,7 +73,7 @@ def read_json_batches(file: DataFile, table: TableBuilder) -> bool:
         return False
     table.absorb(part)
     file.log.add_file(file.path, "utf-8", "valid UTF-8", has_byte_order_mark=head.startswith(UTF8_MARK))
-    log_columns(file, table, list(dict.fromkeys(key for row in rows for key in row)), present)
+    log_columns(file, table, list(dict.fromkeys(name for row in rows for name, _ in list_fields(row))), present)
     return True
 
 
@@ -85,7 +86,8 @@ def log_columns(file: DataFile, table: TableBuilder, header: Sequence[str], pres
             used.add(configured or name)
             reason = config_key(name) if configured else "same name"
             file.log.columns[name] = f"column '{configured or name}' ({reason})"
-    table.other_columns.update(dict.fromkeys(key for key in header if key not in used))
+    others = (name for name in header if name not in used and name.partition(".")[0] not in used)
+    table.other_columns.update(dict.fromkeys(others))
 
 
 def _sniff_rows(head: bytes) -> list[dict[str, Any]] | None:

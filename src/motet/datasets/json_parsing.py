@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from motet.core.errors import DataError
@@ -32,3 +33,21 @@ def check_characters(place: str, value: Any, text: str) -> None:
         raise DataError(
             f"{place}: {character} is half of a surrogate pair and not a character. Fix or remove the text."
         ) from None
+
+
+def find_field(row: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column, or of a field in an object: `meta.author` is row["meta"]["author"]. None: no value."""
+    if column in row:
+        return row[column]
+    outer, _, inner = column.partition(".")
+    value = row.get(outer)
+    return find_field(value, inner) if inner and isinstance(value, dict) else None
+
+
+def list_fields(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a row and their values. The fields of an object have names such as `meta.author`."""
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            yield from list_fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

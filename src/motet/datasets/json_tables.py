@@ -11,7 +11,7 @@ from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns, missing_column_error
 from motet.datasets.data_file import DataFile
 from motet.datasets.json_arrow import log_columns, read_json_batches
-from motet.datasets.json_parsing import check_characters, parse_json
+from motet.datasets.json_parsing import check_characters, find_field, list_fields, parse_json
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.squad_json import parse_squad
 
@@ -26,22 +26,32 @@ class JsonRows:
         self.file = file
         self.table = table
         self.names = [(name, column or name) for name, column in file.options.column_names.items()]
-        self.header: dict[str, None] = {}
+        self.fields = [(name, column) for name, column in file.options.configured_columns.items() if "." in column]
+        self.header: dict[str, None] = {}  # the columns, also those in objects
+        self._known: dict[str, None] = {}
+        self._present: set[str] = set()  # Motet's names of columns in objects
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        self.table.add_row(number, {name: row[column] for name, column in self.names if column in row})
-        if row.keys() - self.header.keys():
-            self.header.update(dict.fromkeys(row))
+        values = {name: row[column] for name, column in self.names if column in row}
+        for name, column in self.fields:
+            if name not in values and (value := find_field(row, column)) is not None:
+                values[name] = value
+                self._present.add(name)
+        self.table.add_row(number, values)
+        if row.keys() - self._known.keys():
+            self._known.update(dict.fromkeys(row))
+            self.header.update(dict.fromkeys(name for name, _ in list_fields(row)))
 
     def finish(self) -> None:
         """Check that the configured columns exist, and write the log."""
         header = list(self.header)
-        if not header:
+        if not self._known:
             raise DataError(f"{self.file.name}: the file has no rows; expected at least one JSON object.")
+        present = self._present | {name for name, column in self.names if column in self._known}
         for name, column in self.file.options.configured_columns.items():
-            if column not in self.header:
+            if name not in present:
                 raise missing_column_error(self.file, name, column, header)
-        log_columns(self.file, self.table, header, {name for name, column in self.names if column in self.header})
+        log_columns(self.file, self.table, header, present)
 
 
 def read_json_lines(file: DataFile, table: TableBuilder) -> None:

@@ -74,7 +74,9 @@ def _add_rows(file: DataFile, table: TableBuilder, rows: list[tuple[int, list[An
         values = {name: _to_value(name, row[i] if i < len(row) else None) for name, i in indices.items()}
         missing = next((name for name, value in values.items() if value is None), None)
         if missing is not None:
-            raise DataError(f"{file.name}, row {number}: column '{missing}' has no value; every row needs one.")
+            raise DataError(
+                f"{file.name}, row {number}: column '{missing}' has no value; every row needs one. Remove such rows."
+            )
         table.add_row(number, values)
 
 

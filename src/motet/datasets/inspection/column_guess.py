@@ -67,7 +67,8 @@ def _quote(column: str) -> str:
 
 def guess_columns(preview: Preview) -> ColumnGuess | None:
     """Return a guess, or None if the columns leave too much doubt."""
-    by_lower_case = {name.lower(): name for name in preview}
+    by_lower_case = {name.rpartition(".")[2].lower(): name for name in reversed(preview)}  # without the object it is in
+    by_lower_case |= {name.lower(): name for name in preview}
     for names in COLUMN_SETS:
         matches = {name: _find_by_name(name, by_lower_case) for name in names}
         if all(matches.values()) and len(set(matches.values())) == len(names):

@@ -13,6 +13,7 @@ from motet.core.errors import DataError
 from motet.datasets.compression import strip_compression_suffix
 from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.delimited_files import open_table
+from motet.datasets.json_parsing import list_fields
 from motet.datasets.read_log import ReadLog
 from motet.datasets.spreadsheet_files import read_sheet
 
@@ -96,7 +97,7 @@ def _read_json(file: DataFile) -> Iterable[Mapping[str, Any]]:
         rows = json.loads(file.read_text())[:PREVIEW_ROWS]
     else:
         rows = [json.loads(line) for line in first_lines]
-    return [row for row in rows if isinstance(row, dict)]
+    return [dict(list_fields(row)) for row in rows if isinstance(row, dict)]
 
 
 def _read_parquet(file: DataFile) -> Iterable[Mapping[str, Any]]:
