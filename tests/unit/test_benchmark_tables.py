@@ -361,6 +361,20 @@ def test_a_figure_shows_every_number_of_its_table(
     assert "not all seeds" in labels, "FedAvg has no number for one seed of α=9"
 
 
+def test_a_wide_table_is_drawn_in_lines_of_three_panels(
+    finished: Benchmark, tmp_path: Path, saved_figures: list[Any]
+) -> None:
+    table = finished.tables()[0]
+    first = table.columns[0]
+    columns = tuple(f"column {i}" for i in range(5))
+    entries = {row: dict.fromkeys(columns, table.entries[row][first]) for row in table.entries}
+    draw_table(replace(table, columns=columns, entries=entries, axis_labels={}), tmp_path / "wide.png")
+    (figure,) = saved_figures
+    places = [(axes.get_subplotspec().rowspan.start, axes.get_subplotspec().colspan.start) for axes in figure.axes]
+    assert places == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert [axes.get_title() for axes in figure.axes] == [*columns, ""]
+
+
 def test_a_figure_marks_the_line_of_a_bound_that_lacks_seeds(
     finished: Benchmark, tmp_path: Path, saved_figures: list[Any]
 ) -> None:

@@ -12,7 +12,7 @@ from motet.benchmark.result_tables import ResultTable
 from motet.benchmark.table_entry import TableEntry
 from motet.report.figure_files import new_figure, save_figure
 
-_MAX_PANELS_PER_LINE = 5
+_MAX_PANELS_PER_LINE = 3  # on the width of a page, more would have too small letters
 _TITLE_WIDTH = 22  # characters that fit above a panel
 _PARTIAL = {"markerfacecolor": "white", "label": "not all seeds"}
 _BOUND_LINE_STYLES = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))

@@ -1,6 +1,6 @@
 """Plots of a partition: distances between clients, their labels, their sizes and their texts.
 
-The `plot_…` functions draw into existing axes; `draw_figure` and `draw_figure_row` write files.
+The `plot_…` functions draw into existing axes; `draw_figure` and `draw_figure_grid` write files.
 """
 
 from __future__ import annotations
@@ -160,16 +160,20 @@ def draw_figure(
     save_figure(figure, path)
 
 
-def draw_figure_row(
-    path: Path, plots: Sequence[Callable[[Axes], Any]], colorbar_label: str | None, width: float, height: float
+def draw_figure_grid(
+    path: Path, plots: Sequence[Callable[[Axes], Any]], colorbar_label: str, width: float, height: float
 ) -> None:
-    """Draw plots next to each other, with a common color bar."""
-    figure, panels = new_figure(len(plots), width=width, height=height)
-    images = [plot(axes) for plot, axes in zip(plots, panels, strict=True)]
-    for axes in panels[1:]:
+    """Draw plots with the same axes in lines of two, which fit on a page, with a common color bar."""
+    figure, panels = new_figure(2, -(-len(plots) // 2), width=width, height=height)
+    images = [plot(axes) for plot, axes in zip(plots, panels, strict=False)]
+    for axes in panels[len(plots) :]:
+        axes.axis("off")
+    for axes in panels[1::2]:
         axes.set_ylabel("")
-    if colorbar_label is not None:
-        figure.colorbar(images[-1], ax=panels, shrink=0.85, label=colorbar_label, pad=0.01)
+    for axes in panels[: max(0, len(plots) - 2)]:  # the panel below has the same names
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=False)
+    figure.colorbar(images[-1], ax=panels, shrink=0.85, label=colorbar_label, pad=0.01)
     save_figure(figure, path)
 
 

@@ -47,7 +47,7 @@ def draw_distances(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
         partial(plots.plot_distances, matrix=sample.distances, title=f"α = {alpha:g}")
         for alpha, sample in samples.items()
     ]
-    plots.draw_figure_row(to, panels, DISTANCE_LABEL, 3.4, 3.5)
+    plots.draw_figure_grid(to, panels, DISTANCE_LABEL, 3.4, 3.1)
     means = {alpha: mean_pairwise_distance(sample.distances) for alpha, sample in samples.items()}
     return "mean distance " + ", ".join(f"{mean:.3f} at α={alpha:g}" for alpha, mean in means.items())
 
@@ -64,7 +64,7 @@ def draw_label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str
         return image
 
     panels = [partial(plot, ratios=sample.ratios, title=f"α = {alpha:g}") for alpha, sample in samples.items()]
-    plots.draw_figure_row(to, panels, SHARE_LABEL, max(3.6, plots.fit_names(len(trait.categories)) + 0.6), 4.8)
+    plots.draw_figure_grid(to, panels, SHARE_LABEL, max(3.6, plots.fit_names(len(trait.categories)) + 0.6), 3.8)
     return "largest share " + ", ".join(f"{share:.2f} at α={alpha:g}" for alpha, share in largest.items())
 
 
