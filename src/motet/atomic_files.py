@@ -1,12 +1,17 @@
-"""Files that appear under their name only when they are complete."""
+"""Files that appear under their name only when they are complete, and files that are changed in place."""
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import IO
+
+from motet.core.errors import RunError
 
 SUFFIX = ".part"
 
@@ -28,5 +33,18 @@ def replace_when_complete(path: Path) -> Iterator[Path]:
 
 def delete_incomplete_files(folder: Path) -> None:
     """Delete what killed processes left in a folder and its direct subfolders. Nobody else may be writing there."""
-    for path in chain(folder.glob(f".*{SUFFIX}"), folder.glob(f"*/.*{SUFFIX}")):
+    subfolders = (path for path in folder.glob("*/") if not path.is_symlink())
+    for path in chain.from_iterable(each.glob(f".*{SUFFIX}") for each in (folder, *subfolders)):
         path.unlink(missing_ok=True)
+
+
+def open_in_place(path: Path, mode: str) -> IO[str]:
+    """Open a file that is changed in place. In a folder from someone else, it could be a link to any file of the user."""
+    try:
+        return open(
+            path, mode, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)
+        )
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RunError(f"'{path}' is a link; expected a file. Replace it by the file, or use another folder.") from None

@@ -30,7 +30,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "missing_paths": {"core"},
-    "atomic_files": set(),
+    "atomic_files": {"core"},
     "wire": {"core"},
     "optim": {"core"},
     "codecs": {"core"},
@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"core", "missing_paths", "learning"},
     "algorithms": {"core", "learning", "optim"},
     "secure": {"core", "wire", "codecs"},
-    "privacy": {"core", "codecs"},
+    "privacy": {"core", "atomic_files", "codecs"},
     "robust": {"core"},
     "transport": {"core", "missing_paths", "atomic_files", "wire", "codecs"},
     "report": {"core", "missing_paths", "transport"},

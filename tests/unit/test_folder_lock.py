@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import claim_folder, create_new_folder, require_empty
+from motet.experiment.loop.metrics_log import MetricsLog
+from motet.privacy.accountant_log import AccountantLog
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
+from motet.transport.traffic import Traffic
 
 HOLD_LOCK = """
 import sys
@@ -84,3 +87,29 @@ def test_a_file_is_not_a_run_folder(tmp_path: Path) -> None:
 
 def test_two_runs_without_out_get_different_folders(tmp_path: Path) -> None:
     assert [create_new_folder("toy", tmp_path).name for _ in range(3)] == ["toy-1", "toy-2", "toy-3"]
+
+
+def test_a_folder_from_someone_else_changes_no_file_outside_of_it(tmp_path: Path) -> None:
+    """The lock, the metrics and the accountant's log were once written through links, and the lock's target deleted."""
+    own, folder, other = tmp_path / "own.txt", tmp_path / "run", tmp_path / "other"
+    own.write_text("mine")
+    other.mkdir()
+    (other / ".draft.part").write_text("mine")
+    folder.mkdir()
+    (folder / "other").symlink_to(other)
+    with lock_folder(folder):
+        pass
+    for name in (LOCK_FILE, "metrics.jsonl", "accountant.jsonl"):
+        (folder / name).symlink_to(own)
+    with pytest.raises(RunError, match=r"run\.lock' is a link; expected a file"), lock_folder(folder):
+        pass
+    with pytest.raises(RunError, match="is a link"):
+        find_lock_owner(folder)
+    with pytest.raises(RunError, match="is a link"):
+        MetricsLog(folder).add(1, "server", "global", {"accuracy": 0.5}, Traffic())
+    with pytest.raises(RunError, match="is a link"):
+        MetricsLog(folder).resume(0, 0.0)
+    with pytest.raises(RunError, match="is a link"):
+        AccountantLog(folder / "accountant.jsonl").append("1", ["north"])
+    assert own.read_text() == "mine"
+    assert (other / ".draft.part").exists()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
+from motet.atomic_files import open_in_place
 from motet.core.errors import RunError
 from motet.core.script import ClientId
 
@@ -36,7 +37,7 @@ class AccountantLog:
             return False
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
+            with open_in_place(self.path, "a") as file:
                 file.write(f"\n{json.dumps([key, sorted(clients)])}")  # first the line break: it ends half a line
                 file.flush()
                 os.fsync(file.fileno())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from motet.atomic_files import delete_incomplete_files
+from motet.atomic_files import delete_incomplete_files, open_in_place
 from motet.transport.private_files import create_private_folder
 
 LOCK_FILE = "run.lock"
@@ -28,7 +28,7 @@ def lock_folder(folder: Path) -> Iterator[bool]:
     Forked workers do not inherit the lock. The lock file is deleted at the end.
     """
     create_private_folder(folder)
-    path = (folder / LOCK_FILE).resolve()
+    path = folder.resolve() / LOCK_FILE
     file = None if path in _held_here else _acquire(path)
     if file is None:
         yield False
@@ -45,7 +45,7 @@ def lock_folder(folder: Path) -> Iterator[bool]:
 
 def find_lock_owner(folder: Path) -> str | None:
     """Return the live process that has the folder, such as "process 4711 on host-a". None if it is free."""
-    path = (folder / LOCK_FILE).resolve()
+    path = folder.resolve() / LOCK_FILE
     if path not in _held_here and _is_free(path):
         return None
     try:
@@ -57,7 +57,7 @@ def find_lock_owner(folder: Path) -> str | None:
 def _acquire(path: Path) -> IO[str] | None:
     failures = 0
     while True:
-        file = path.open("a+", encoding="utf-8")
+        file = open_in_place(path, "a+")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -78,7 +78,7 @@ def _acquire(path: Path) -> IO[str] | None:
 
 def _is_free(path: Path) -> bool:
     try:
-        with path.open("r+", encoding="utf-8") as file:
+        with open_in_place(path, "r+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from motet.atomic_files import open_in_place
 from motet.core.errors import RunError
 from motet.report.client_bootstrap import client_spread, worst_tenth
 from motet.transport.json_files import parse_json
@@ -21,6 +22,7 @@ INITIAL_SPLIT = "initial"  # the global test set before the first round
 # Rows with other splits are an algorithm's notes.
 EVALUATION_SPLITS = ("global", "test", "common", "dev", INITIAL_SPLIT)
 _NUMERIC_SPLITS = (*EVALUATION_SPLITS, "backdoor", "distillation", "privacy")  # other notes may have any values
+MAX_INTEGER = 2**63  # a larger one is no float, so that it could be neither drawn nor averaged
 _STAMP = ("seconds", "bytes", "bytes_up", "network_seconds")
 
 
@@ -46,7 +48,7 @@ class MetricsLog:
         """Go back to a checkpoint: drop the rows after the first `size` bytes of the file."""
         self._seconds_before = seconds
         if self.path is not None and self.path.exists():
-            with self.path.open("r+b") as file:
+            with open_in_place(self.path, "r+") as file:
                 file.truncate(size)
             self.rows = _read_rows(self.path)
 
@@ -62,7 +64,7 @@ class MetricsLog:
         self.rows += rows
         if self.path is not None and rows:
             create_private_folder(self.path.parent)
-            with self.path.open("a", encoding="utf-8") as file:
+            with open_in_place(self.path, "a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
 
     def size(self) -> int:
@@ -107,11 +109,15 @@ def is_row(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and all(type(value.get(name)) is str for name in ("who", "split", "name"))
-        and type(value.get("round")) is int
+        and _is_number(value.get("round"), (int,))
         and "value" in value
-        and (type(value["value"]) in (float, int) or value["split"] not in _NUMERIC_SPLITS)
-        and all(type(value.get(name)) in (float, int) for name in _STAMP)
+        and (_is_number(value["value"]) or value["split"] not in _NUMERIC_SPLITS)
+        and all(_is_number(value.get(name)) for name in _STAMP)
     )
+
+
+def _is_number(value: Any, kinds: tuple[type, ...] = (float, int)) -> bool:
+    return type(value) in kinds and (type(value) is float or abs(value) < MAX_INTEGER)
 
 
 def _round_to_milliseconds(seconds: float) -> float:
