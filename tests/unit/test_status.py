@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -19,6 +23,7 @@ from motet.experiment.commands.serve_run import report_missing_clients
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
+from motet.report.page_server import MAX_CONNECTIONS
 from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus, format_status, read_status
 from motet.report.status_server import start_status_server
@@ -45,6 +50,31 @@ def page(status: RunStatus) -> Iterator[str]:
     url, stop = start_status_server("127.0.0.1:0", status.snapshot, "")
     yield url
     stop()
+
+
+def test_without_a_token_other_host_names_are_refused(page: str) -> None:
+    """A web page in a browser on this machine could let its own host name point to it."""
+    port = page.rsplit(":", maxsplit=1)[-1].strip("/")
+    for host in (f"localhost:{port}", "127.0.0.1", f"[::1]:{port}"):
+        assert urlopen(Request(page, headers={"Host": host})).status == 200
+    for host in (f"evil.example:{port}", f"localhost.evil.example:{port}", f"127.0.0.1:{port}.evil.example"):
+        with pytest.raises(HTTPError, match="400"):
+            urlopen(Request(page, headers={"Host": host}))
+
+
+def test_silent_connections_do_not_use_up_threads(page: str) -> None:
+    address = ("127.0.0.1", int(page.rsplit(":", maxsplit=1)[-1].strip("/")))
+    before = threading.active_count()
+    with ExitStack() as stack:
+        links = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(MAX_CONNECTIONS + 20)]
+        assert sum(link.recv(1) == b"" for link in links[MAX_CONNECTIONS:]) == 20  # closed by the server
+        assert threading.active_count() - before <= MAX_CONNECTIONS
+    for _ in range(100):  # the places are free again when the server notices
+        with suppress(OSError), urlopen(page) as response:
+            assert response.status == 200
+            return
+        time.sleep(0.1)
+    pytest.fail("the page is not served again")
 
 
 def test_the_page_shows_the_status_of_the_run(page: str) -> None:

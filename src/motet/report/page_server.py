@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from motet.core.errors import ConfigError, RunError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+MAX_CONNECTIONS = 64  # at once; each has a thread of the process that trains
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -56,6 +58,7 @@ def start_pages(bind: str, pages: Mapping[str, Page], token: str, source: PageSo
             f"the {source.name} cannot be served at {bind}: {error}. Use another {source.option}, such as 127.0.0.1:8080."
         ) from None
     server.daemon_threads = True
+    _limit_connections(server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def stop() -> None:
@@ -63,6 +66,23 @@ def start_pages(bind: str, pages: Mapping[str, Page], token: str, source: PageSo
         server.server_close()
 
     return f"http://{host}:{server.server_address[1]}/", stop
+
+
+def _limit_connections(server: ThreadingHTTPServer) -> None:
+    """Close connections beyond the limit at once."""
+    places, start_thread, end = threading.Semaphore(MAX_CONNECTIONS), server.process_request, server.shutdown_request
+
+    def process_request(request: Any, client_address: Any) -> None:
+        if places.acquire(blocking=False):
+            start_thread(request, client_address)
+        else:
+            end(request)
+
+    def shutdown_request(request: Any) -> None:
+        places.release()
+        end(request)
+
+    server.process_request, server.shutdown_request = process_request, shutdown_request  # type: ignore[method-assign]
 
 
 class _PageRequest(BaseHTTPRequestHandler):
@@ -77,10 +97,17 @@ class _PageRequest(BaseHTTPRequestHandler):
         page = self.pages.get(url.path)
         if self.token and not hmac.compare_digest(token.encode(), self.token.encode()):
             self._respond(401, "text/plain", b"A token is required: Authorization: Bearer TOKEN, or ?token=TOKEN\n")
+        elif not self.token and not self._names_this_machine():
+            self._respond(400, "text/plain", b"Use the address 127.0.0.1 or localhost.\n")
         elif page is not None:
             self._respond(200, page.content_type, page.render())
         else:
             self._respond(404, "text/plain", f"Not found. Pages: {' and '.join(self.pages)}\n".encode())
+
+    def _names_this_machine(self) -> bool:
+        """Return whether the browser asked for this machine. A web page could let its own host name point to it."""
+        host = self.headers.get("Host", LOOPBACK[0])
+        return re.sub(r":\d*$", "", host) in LOOPBACK
 
     def _respond(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)
