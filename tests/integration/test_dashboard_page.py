@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.commands.run_folder import create_run_folder
+from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.recipe_files import load_recipe
+from motet.experiment.recipe.run_config import RunConfig
 from motet.report.run_callback import RunCallback
+from motet.transport.json_files import write_json
 from motet.transport.traffic import Traffic
 
 pytest.importorskip("starlette", reason="starlette is not installed")
@@ -92,3 +96,40 @@ def test_a_page_grows_while_the_run_goes_on(browser: Any, run: StepByStep, tmp_p
         assert browser.execute_script(hosts) == [dashboard.url.split("/")[2]]
         assert browser.get_log("browser") == []
         browser.get("about:blank")  # the page must not ask for news of a closed dashboard in other tests
+
+
+EVIL = '<a href="https://evil.example/">x</a><img src=x onerror=alert(1)></script><script>alert(2)</script>'
+
+
+def test_names_in_a_run_of_someone_else_are_neither_links_nor_scripts(browser: Any, tmp_path: Path) -> None:
+    """plotly drew links, and a metric named as a method of every JavaScript object stopped the updates."""
+    folder = tmp_path / "runs" / "<a href='javascript:alert(3)'>evil"
+    create_run_folder(folder, {"": RunConfig.from_settings("toy", {"data": {"name": "toy-classification"}})})
+
+    def add_round(round: int, *metrics: str) -> None:
+        log = MetricsLog(folder)
+        log.add(round, "server", "global", {EVIL: round / 10, **dict.fromkeys(metrics, 0.5)}, Traffic(2, 100))
+        for client in (EVIL, "__proto__"):
+            log.add(round, client, "test", {EVIL: 0.5}, Traffic(2, 100))
+            log.add(round, client, "weight", {"weight": 0.5}, Traffic(2, 100))
+
+    table = {"clients": [EVIL, "b"], "train": [3, 4], "test": [1, 2], "labels": [EVIL, "c"], "counts": [[1, 2], [3, 1]]}
+    write_json(folder / "partition.json", {**table, "by": EVIL, "left_out": 0})
+    add_round(1, "__proto__")
+    add_round(2, "__proto__")
+    dashboard = Dashboard(tmp_path / "runs", DashboardOptions(bind="127.0.0.1:0"))
+    with dashboard.serve_in_background():
+        browser.get_log("browser")
+        browser.get(dashboard.url)
+        wait_until(browser, lambda: browser.find_elements("css selector", "#runs-list a"))
+        browser.find_element("css selector", "#runs-list a").click()
+        wait_until(browser, lambda: browser.execute_script(CURVE) == [1, 2])
+        links = "return [...document.querySelectorAll('.plot a, img, script:not([src]):not([type])')].length"
+        assert browser.execute_script(links) == 0
+        assert "evil.example" in browser.execute_script("return document.querySelector('#heatmap .plot').textContent")
+        add_round(3, "__proto__", "valueOf")
+        wait_until(browser, lambda: browser.execute_script(CURVE) == [1, 2, 3])
+        assert browser.execute_script("return Object.keys(Object.prototype)") == []
+        assert browser.execute_script(links) == 0
+        assert browser.get_log("browser") == []
+        browser.get("about:blank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -224,6 +225,45 @@ def test_the_list_has_the_state_progress_and_score_of_every_run(browse: TestClie
     assert listed["done"]["score"] == 0.75
     assert listed["broken"]["reason"] == "the disk is on fire"
     assert "cannot be read" in listed["unreadable"]["reason"]
+
+
+ROW = {"round": 1, "who": "server", "split": "note", "name": "x", "value": 1, **make_stamp(1.0)}
+
+
+def add_rows(folder: Path, *rows: dict[str, Any]) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(ROW | row) + "\n" for row in rows)
+
+
+def replace_by_device(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+HOSTILE_FOLDERS: dict[str, Callable[[Path], Any]] = {
+    "a note and a value of a client with one name": lambda run: add_rows(run, {}, {"split": "weight", "who": "north"}),
+    "a number that is no float": lambda run: add_rows(run, {"split": "global", "value": 10**400}),
+    "a round that is no float": lambda run: add_rows(run, {"split": "global", "round": 10**400}),
+    "half a character": lambda run: add_rows(run, {"split": "global", "name": "\ud800"}),
+    "a name that is not UTF-8": lambda run: run.rename(run.parent / "\udce9"),
+    "endless metrics": lambda run: replace_by_device(run / "metrics.jsonl"),
+    "an endless summary": lambda run: replace_by_device(run / "summary.json"),
+    "a pipe": lambda run: os.mkfifo(run / "failed.json"),
+    "a folder in place of a file": lambda run: (run / "summary.json").mkdir(),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_FOLDERS.values(), ids=HOSTILE_FOLDERS)
+def test_a_hostile_folder_does_not_hide_the_other_runs(runs: Path, change: Callable[[Path], Any]) -> None:
+    """One such run once broke the list, or let the dashboard read forever."""
+    change(write_run(runs / "hostile"))
+    with TestClient(create_app(runs, ""), base_url=LOCAL) as browse:
+        listed = entries(browse)
+        assert listed["done"]["state"] == "finished"
+        assert len(listed) == 3
+        assert browse.get("/metrics").status_code == 200
+        assert browse.get("/api/report", params={"run": "hostile"}).status_code in (200, 404)
+        assert browse.get("/api/updates", params={"run": "hostile", "after": ""}).status_code in (200, 404)
 
 
 def test_a_rejected_configuration_is_no_failure_and_a_retry_forgets_the_last_one(tmp_path: Path) -> None:

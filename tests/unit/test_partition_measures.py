@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
@@ -13,6 +15,7 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import label, natural, uniform
 from motet.partitions.measures import gini, js_distances, measure_partition, order_by_distance, row_entropies
 from motet.partitions.pseudo_labels import label_trait
+from motet.report.figure_files import new_figure, save_figure
 from motet.report.partition_plots import kernel_density
 
 
@@ -68,3 +71,14 @@ def test_kernel_density_integrates_to_one_and_matches_scipy_far_from_zero() -> N
     assert curve == pytest.approx(gaussian_kde(values)(grid), abs=0.12 * curve.max())
     near_zero = kernel_density(np.random.default_rng(0).exponential(30, 300), grid)
     assert np.trapezoid(near_zero, grid) == pytest.approx(1, abs=1e-2)
+
+
+def test_dollars_in_names_are_no_formulas(tmp_path: Path) -> None:
+    """matplotlib once failed at a label such as this one."""
+    figure, (panel,) = new_figure()
+    panel.set_title(r"$\frac{$")
+    panel.set_xticks([0, 1], [r"$\foo$ to $5", "b"])
+    panel.plot([0, 1], [0, 1], label=r"$\x$")
+    panel.legend()
+    save_figure(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000

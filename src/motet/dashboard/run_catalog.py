@@ -31,7 +31,8 @@ def find_folders(root: Path) -> Iterator[tuple[str, Path]]:
         folder, depth = pending.pop()
         is_run = (folder / "config.yaml").is_file()
         if is_run or is_benchmark_folder(folder):
-            yield (root.name if folder == root else folder.relative_to(root).as_posix()), folder
+            name = root.name if folder == root else folder.relative_to(root).as_posix()
+            yield name.encode(errors="replace").decode(), folder  # names of files need not be UTF-8
         if not is_run and depth < MAX_DEPTH:
             pending += [(child, depth + 1) for child in _list_folders(folder)]
 

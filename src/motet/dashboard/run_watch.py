@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError, MotetError
+from motet.core.errors import ConfigError
 from motet.experiment.commands.metrics_fold import EPSILON_CURVE, MetricsFold, find_first_metric
 from motet.experiment.commands.report_data import baseline_folders, find_score
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
@@ -37,7 +37,7 @@ class RunWatch:
         """Return the facts of the run. A folder that cannot be read as a run has an error in place of most of them."""
         try:
             return self._finished or self._read()
-        except (MotetError, OSError, ValueError) as error:
+        except Exception as error:  # a damaged folder, or a hostile one, must not hide the other runs
             return {"state": "failed", "reason": f"This folder cannot be read: {error}", "updated": 0.0}
 
     def _read(self) -> Facts:

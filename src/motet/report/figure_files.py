@@ -20,4 +20,10 @@ def new_figure(
 
 def save_figure(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
+    from matplotlib import rc_context
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # labels and names have dollars, but no formulas
+    with rc_context({"text.parse_math": False}):  # for texts that are created only now
+        figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})

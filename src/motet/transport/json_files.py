@@ -10,6 +10,7 @@ from motet.core.errors import RunError, first_line
 from motet.transport.json_shapes import find_mismatch
 from motet.transport.private_files import write_atomically
 
+MAX_BYTES = 2**30
 ADVICE = "Restore it, or run again in another folder."
 
 
@@ -23,7 +24,11 @@ def read_json(path: Path, shape: Any, advice: str = ADVICE) -> Any:
     `shape` is the type of its content (see `find_mismatch`). If the content is different, an error names the file and
     the entry that is wrong, and ends with `advice`.
     """
-    return parse_json(path.read_bytes(), path, shape, advice) if path.exists() else None
+    if not path.exists():
+        return None
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:  # a pipe or a device never ends
+        raise RunError(f"'{path}' is no file of at most {MAX_BYTES >> 20} MB. {advice}")
+    return parse_json(path.read_bytes(), path, shape, advice)
 
 
 def parse_json(data: bytes, path: Path, shape: Any = Any, advice: str = ADVICE) -> Any:

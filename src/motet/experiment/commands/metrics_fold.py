@@ -39,9 +39,15 @@ class MetricsFold:
         elif row["split"] == "note":
             self.notes[row["name"]][str(row["round"])] = row["value"]
         elif row["split"] not in EVALUATION_SPLITS:
-            self.notes[row["name"]].setdefault(str(row["round"]), {})[row["who"]] = row["value"]
+            self._add_client_note(row)
         elif row["split"] in ("test", "common") and row["name"] == self.primary_metric:
             self.client_scores[row["who"]] = row["value"]
+
+    def _add_client_note(self, row: Row) -> None:
+        rounds, round = self.notes[row["name"]], str(row["round"])
+        if not isinstance(rounds.get(round), dict):  # the first of the round, or another note of this name
+            rounds[round] = {}
+        rounds[round][row["who"]] = row["value"]
 
     def _add_point(self, row: Row) -> None:
         if not isinstance(row["value"], int | float):

@@ -118,7 +118,7 @@ def resume_command(folder: Path) -> str:
 def load_config(folder: Path) -> RunConfig:
     """Load the configuration of a run."""
     path = folder / "config.yaml"
-    if not path.exists():
+    if not path.is_file():
         problem = f"'{folder}' is not a run: it has no config.yaml." if folder.exists() else describe_missing(folder)
         if runs := [str(run.parent) for run in sorted(folder.glob("*/config.yaml"))[:MAX_LISTED_RUNS]]:
             raise ConfigError(f"{problem} It has runs, such as {', '.join(runs)}. Choose one of them.")

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from motet.experiment.loop.metrics_log import Row, is_row
 
 CHECKED_BYTES = 128  # before the cursor
+MAX_LINE = 2**26  # bytes; a longer line is not read
 
 
 class MetricsTail:
@@ -27,17 +28,15 @@ class MetricsTail:
 
     def read(self) -> Iterator[Row]:
         """Yield the new rows, and move the cursor behind them. The last line waits until it is complete."""
-        try:
-            file = self.path.open("rb")
-        except FileNotFoundError:
+        if not self.path.is_file():  # a pipe or a device would never end
             self.is_restart, self.cursor = bool(self.cursor), ""
             return
-        with file:
+        with self.path.open("rb") as file:
             offset = _parse_offset(self.cursor)
             if offset and _make_cursor(file, offset) != self.cursor:
                 self.is_restart, offset = True, 0
             file.seek(offset)
-            for line in file:
+            while line := file.readline(MAX_LINE):
                 if not line.endswith(b"\n"):
                     break
                 offset += len(line)

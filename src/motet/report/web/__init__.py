@@ -72,7 +72,7 @@ def _fill_live(template: str, title: str, scripts: Sequence[str], data: Mapping[
 def _fill(template: str, title: str, style: str, scripts: str, data: Mapping[str, Any]) -> str:
     page = read_asset(template)
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(_make_valid(title)),
         "style": style,
         "data": _escape_json(dump_json(data)),
         "scripts": scripts,
@@ -92,9 +92,14 @@ def _assets_version() -> str:
 def dump_json(value: Any) -> str:
     """Return JSON that browsers can read: numbers that are not finite, as of a diverged run, become null."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _make_valid(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     except ValueError:
         return dump_json(_replace_nan(value))
+
+
+def _make_valid(text: str) -> str:
+    """Return a text that can be written as UTF-8. Names of files that are not UTF-8 have half characters."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _replace_nan(value: Any) -> Any:

@@ -126,9 +126,6 @@ function levelLabels(levels, range, isLogY, pixels) {
 
 const labelMargin = (labels) => 14 + 7 * Math.max(0, ...labels.map(({ text }) => text.length));
 
-// plotly reads a few HTML tags in its texts.
-const escapeLabel = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-
 // One line per seed, or their mean with a band of one standard deviation. `curves` has a list of [x, y] per seed.
 function methodTraces(method, curves) {
   const weight = Number($("smoothing").value);

@@ -59,7 +59,7 @@ function mergeUpdate(run, update) {
   for (const [name, points] of Object.entries(update.curves)) (run.curves[name] ??= []).push(...points);
   Object.assign(run.client_scores, update.client_scores);
   for (const [name, rounds] of Object.entries(update.notes)) for (const [round, value] of Object.entries(rounds)) {
-    const known = (run.notes[name] ??= {})[round];
+    const known = (run.notes[name] ??= Object.create(null))[round];
     const isObject = known && typeof known === "object" && !Array.isArray(known);
     run.notes[name][round] = isObject ? { ...known, ...value } : value;
   }

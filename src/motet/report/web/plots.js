@@ -6,10 +6,28 @@ const MAX_NAMED_ROWS = 40; // more names do not fit
 
 const plotMargin = (right = 14) => ({ l: 56, r: right, t: isNarrow() ? 10 : 30, b: 44 }); // above: the tool bar
 
+// plotly reads a few HTML tags in its texts, such as links. Names of runs, metrics, labels and clients are no HTML.
+const escapeLabel = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+const escapeNames = (value) =>
+  typeof value === "string" ? escapeLabel(value) : Array.isArray(value) ? value.map(escapeNames) : value;
+
+// Templates and annotations have tags of their own; what writes them escapes the names.
+function escapeParts(object, names) {
+  const parts = names.filter((name) => name in object).map((name) => [name, escapeNames(object[name])]);
+  return { ...object, ...Object.fromEntries(parts) };
+}
+
+const escapeTrace = (trace) => escapeParts(trace, ["name", "x", "y", "text", "legendgroup"]);
+
+function escapeAxis(axis) {
+  const title = axis.title ? { title: { ...axis.title, text: escapeNames(axis.title.text) } } : {};
+  return { ...escapeParts(axis, ["tickvals", "ticktext"]), ...title };
+}
+
 function plotLayout(changes) {
   const border = cssValue("--border");
   const axis = { gridcolor: border, zerolinecolor: border, linecolor: border, automargin: true };
-  const { xaxis = {}, yaxis = {}, ...rest } = changes;
+  const { xaxis = {}, yaxis = {}, xaxis2, ...rest } = changes;
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
@@ -20,8 +38,9 @@ function plotLayout(changes) {
     hoverlabel: { align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: border, activecolor: cssValue("--muted") },
     dragmode: isNarrow() ? false : "zoom",
-    xaxis: { ...axis, ...xaxis },
-    yaxis: { ...axis, ...yaxis },
+    xaxis: { ...axis, ...escapeAxis(xaxis) },
+    yaxis: { ...axis, ...escapeAxis(yaxis) },
+    ...(xaxis2 ? { xaxis2: escapeAxis(xaxis2) } : {}),
     ...rest,
   };
 }
@@ -50,7 +69,7 @@ function renderFigure(id, { title, caption, traces, layout, table, height = null
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     toImageButtonOptions: { format: "svg", filename: id },
   };
-  Plotly.react(plot, traces, plotLayout({ uirevision: title, ...layout }), config);
+  Plotly.react(plot, traces.map(escapeTrace), plotLayout({ uirevision: title, ...layout }), config);
   details.lastChild.replaceChildren(sortableTable(...table));
 }
 
