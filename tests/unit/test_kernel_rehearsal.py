@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.families import CASES, random_features, split_examples
 
+from motet.core.params import Params
 from motet.learning.executors import packed_executor
 from motet.learning.jobs import Fit
 from motet.learning.packed import kernel_modules
@@ -154,3 +155,19 @@ def test_a_rehearsal_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = train(lambda *_: None)
     assert all(map(torch.equal, train(rehearse), expected))
     assert rehearsed == [2], "once for a kind of jobs"
+
+
+def test_a_new_base_under_adapters_needs_no_other_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, rehearsed = CASES["Bert SequenceClassification"], list[torch.device]()
+    model, features = case.model(), random_features(case, 12)
+    monkeypatch.setattr(packed_executor, "compile_kernels_of", lambda _, device: rehearsed.append(device))
+    executor = packed_executor.PackedExecutor(torch.device("cpu"), width=2)
+    for _ in range(2):  # rounds of FedEx-LoRA, for example
+        update = Params.from_tensors({})
+        for i, examples in enumerate(split_examples(features, (5, 4))):
+            job = Fit(
+                model, model.initial_params, examples, case.objective, Solver(batch=4), seed=i, base_update=update
+            )
+            executor.submit(i, job)
+        executor.wait_completed()
+    assert len(rehearsed) == 1

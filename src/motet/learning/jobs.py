@@ -88,13 +88,18 @@ class Fit(Job):
     base_update: Params | None = None  # added to frozen weights under adapters (`modules.frozen_weights`)
 
     @property
-    def key(self) -> Hashable:
-        """Jobs with the same key can be packed together."""
+    def kind(self) -> Hashable:
+        """Jobs of the same kind need the same kernels and, for each client, about as much memory."""
         extra_shapes = self.extra_examples and self.extra_examples.examples.extra_shapes
         data = (self.examples.features.key, self.examples.extra_shapes, extra_shapes)
         solver = self.solver
         training = (self.objective, solver.optimizer, solver.momentum, solver.micro_batch, self.train_only)
-        return ("fit", self.model.key, id(self.base_update), *training, data)
+        return ("fit", self.model.key, *training, data)
+
+    @property
+    def key(self) -> Hashable:
+        """Jobs with the same key can be packed together. A base update changes the one model that they share."""
+        return (self.kind, id(self.base_update))
 
     @property
     def must_run_alone(self) -> bool:
@@ -153,16 +158,14 @@ class Infer(Job):
         return self.must_run_alone or self.readout.needs_full_model
 
     @property
+    def kind(self) -> Hashable:
+        """Jobs of the same kind need about as much memory for each text."""
+        return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.extra_shapes)
+
+    @property
     def key(self) -> Hashable:
         """Jobs with the same key can be packed together."""
-        return (
-            "infer",
-            self.model.key,
-            id(self.base_update),
-            self.readout,
-            self.examples.features.key,
-            self.examples.extra_shapes,
-        )
+        return (self.kind, id(self.base_update))
 
     def chunks(self) -> Iterator[Infer]:
         """Yield jobs for parts of the examples, in `chunk_order`."""

@@ -51,7 +51,7 @@ class PackedExecutor(Executor):
         self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # the same, and whether it is packed
         self.prefixes: dict[str, FrozenPrefix | None] = {}
         self.datasets: dict[tuple[str, str, bool], DeviceDataset] = {}  # by model, corpus and `needs_full_model`
-        self.widths: dict[Hashable, int] = {}  # packed clients, by job key
+        self.widths: dict[Hashable, int] = {}  # packed clients, by the kind of jobs
         self.max_tokens: dict[Hashable, int] = {}  # per batch of inference, where memory was short
         self.max_texts: dict[Hashable, int] = {}  # the same for jobs that run alone
         self.examples_processed = 0
@@ -96,10 +96,10 @@ class PackedExecutor(Executor):
             results = fit([first], self._plain_model(first), Examples.batch, None, self.use_bf16)
         else:
             dataset = self._dataset(first)
-            has_new_shapes = first.key not in self.widths and len(jobs) > 1
+            has_new_shapes = first.kind not in self.widths and len(jobs) > 1
             if has_new_shapes:
-                self.widths[first.key] = self._measure_width(jobs, dataset)
-            jobs = jobs[: _balanced_width(len(jobs), self.widths.get(first.key, 1))]
+                self.widths[first.kind] = self._measure_width(jobs, dataset)
+            jobs = jobs[: _balanced_width(len(jobs), self.widths.get(first.kind, 1))]
             dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
             model = self._model(first, dataset, packed=len(jobs) > 1)
             if has_new_shapes:
@@ -116,15 +116,12 @@ class PackedExecutor(Executor):
             predictions = [infer(chunk, self._plain_model(first), Examples.batch, self.use_bf16) for chunk in chunks]
             return [concatenate_predictions(predictions, first.chunk_order())]
         dataset = self._dataset(first)
-        width = self.widths.get(first.key, self.fixed_width or _MAX_CLIENTS)
-        mode = self._packing_choice(first, dataset).mode
-        if mode == "plain" or (mode == "vmap" and first.needs_full_model):  # vmap supports only whole forward passes
-            width = 1
+        width = (self.fixed_width or _MAX_CLIENTS) if self._can_pack(first, dataset) else 1
         jobs = jobs[: _count_jobs_with_models(jobs, width)]
         num_models = len({id(job.params) for job in jobs})
         dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
         model = self._model(first, dataset, packed=num_models > 1)
-        return infer_packed(jobs, model, dataset, self.max_tokens.get(first.key, _MAX_TOKENS), self.use_bf16)
+        return infer_packed(jobs, model, dataset, self.max_tokens.get(first.kind, _MAX_TOKENS), self.use_bf16)
 
     # ---- models and data ----------------------------------------------------------------------------------------
 
@@ -181,12 +178,17 @@ class PackedExecutor(Executor):
                 )
         return self.packing_choices[key]
 
+    def _can_pack(self, job: Fit | Infer, dataset: DeviceDataset) -> bool:
+        mode = self._packing_choice(job, dataset).mode
+        return mode == "packed_layers" or (
+            mode == "vmap" and not job.needs_full_model
+        )  # vmap: whole forward passes only
+
     # ---- memory -------------------------------------------------------------------------------------------------
 
     def _measure_width(self, jobs: list[Fit], dataset: DeviceDataset) -> int:
         """Return how many clients can be packed, from the memory that two of them need for their longest texts."""
-        mode = self._packing_choice(jobs[0], dataset).mode
-        if mode == "plain" or (mode == "vmap" and jobs[0].needs_full_model):  # vmap supports only whole forward passes
+        if not self._can_pack(jobs[0], dataset):
             return 1
         if self.fixed_width is not None or self.device.type != "cuda":
             return self.fixed_width or _MAX_CLIENTS
@@ -209,21 +211,21 @@ class PackedExecutor(Executor):
 
     def _texts_per_batch(self, job: Infer) -> int:
         """Return the batch size of a job that runs alone."""
-        return self.max_texts.get(job.key, job.readout.device_batch_size or job.batch_size)
+        return self.max_texts.get(job.kind, job.readout.device_batch_size or job.batch_size)
 
     def _reduce_memory(self, jobs: Sequence[Fit] | Sequence[Infer], reason: str) -> None:
         """Halve the width or batch size that did not fit, and drop models and graphs, which can be made again."""
         job, unit, options = jobs[0], "text", "model.max_tokens, task.max_target_tokens or task.num_beams"
         if isinstance(job, Fit):
             unit, options = "client", "solver.batch or model.max_tokens"
-            tried = min(self.widths.get(job.key, 2), max(2, len(jobs)))
-            self.widths[job.key], is_exhausted = max(1, tried // 2), tried <= 1
+            tried = min(self.widths.get(job.kind, 2), max(2, len(jobs)))
+            self.widths[job.kind], is_exhausted = max(1, tried // 2), tried <= 1
         elif job.must_run_alone:
             tried = min(self._texts_per_batch(job), len(job.examples))
-            self.max_texts[job.key], is_exhausted = tried // 2, tried <= 1
+            self.max_texts[job.kind], is_exhausted = tried // 2, tried <= 1
         else:
-            self.max_tokens[job.key] = self.max_tokens.get(job.key, _MAX_TOKENS) // 2
-            is_exhausted = self.max_tokens[job.key] < _MIN_TOKENS
+            self.max_tokens[job.kind] = self.max_tokens.get(job.kind, _MAX_TOKENS) // 2
+            is_exhausted = self.max_tokens[job.kind] < _MIN_TOKENS
         if is_exhausted:
             raise DeviceMemoryError(f"the device's memory does not hold one {unit} ({reason}); lower {options}.")
         self._release_memory()
