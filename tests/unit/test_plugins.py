@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +155,25 @@ def test_a_name_that_two_packages_offer_is_an_error(packages: Path) -> None:
     install(packages, "another", "[motet.codecs]\nhalf = another_plugin:half\n")
     with pytest.raises(ConfigError, match=r"codec: 'half' is offered by several packages \(another and elsewhere\)"):
         CODEC_REGISTRY.get("half", "codec")
+
+
+def test_messages_of_other_packages_are_known_to_a_process_that_uses_none_of_them(tmp_path: Path) -> None:
+    """A client decodes the server's task, with the loss of the task, before it knows its package."""
+    (tmp_path / "messages_plugin.py").write_text(
+        "from dataclasses import dataclass\nfrom motet.core.messages import message\n\n"
+        "@message\n@dataclass(frozen=True)\nclass FocalLoss:\n    gamma: float = 2.0\n"
+    )
+    install(tmp_path, "messages", "[motet.tasks]\nbroken = missing:task\nfocal = messages_plugin:FocalLoss\n")
+    program = (
+        "import sys\nfrom motet.wire import deserialize, serialize\n"
+        "if sys.argv[1] == 'write':\n    from messages_plugin import FocalLoss\n"
+        "    print(serialize(FocalLoss(3.0)).hex())\n"
+        "else:\n    print(deserialize(bytes.fromhex(sys.argv[2])))\n"
+    )
+
+    def run(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert run("read", run("write")) == "FocalLoss(gamma=3.0)"

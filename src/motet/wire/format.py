@@ -22,6 +22,7 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
+from motet.wire.known_messages import find_message
 from motet.wire.read_limits import TRUSTED_LIMITS, ReadLimits, check_key, count_numbers
 from motet.wire.type_check import field_types, matches_type
 
@@ -320,7 +321,7 @@ class _Decoder:
         return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy().tobytes()
 
     def _decode_message(self, name: Any, values: Sequence[Any]) -> Any:
-        message_class = MESSAGES.get(name) if isinstance(name, str) else None
+        message_class = find_message(name) if isinstance(name, str) else None
         if message_class is None:
             raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
         self.limits.check_message(name)
