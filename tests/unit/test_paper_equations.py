@@ -305,6 +305,8 @@ def test_fedrep_trains_the_head_and_then_the_representation() -> None:
 def test_algorithms_that_are_derived_for_sgd_refuse_other_optimizers(create: Callable[..., Algorithm]) -> None:
     with pytest.raises(ConfigError, match=r"derived for SGD without momentum, but solver\.optimizer is adamw"):
         create(Solver(optimizer="adamw"))
+    with pytest.raises(ConfigError, match=r"computes with the learning rate, but solver\.lr is 0"):
+        create(Solver(optimizer="sgd", lr=0))
 
 
 class TinyEncoder:

@@ -49,7 +49,7 @@ class FedNova(Algorithm):
     def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
         require_whole_model(self.name, ctx, params)
         result = yield from ctx.fit(params, self.solver)
-        steps = self.solver.total_learning_rate(result.steps) / (self.solver.learning_rate or 1.0)
+        steps = self.solver.total_learning_rate(result.steps) / self.solver.learning_rate
         normalized = (1 / steps if steps else 0.0) * (result.params - params)
         return Weighted(_bundle(normalized, steps), float(ctx.size) if steps else 0.0), None
 

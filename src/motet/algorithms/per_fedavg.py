@@ -50,10 +50,8 @@ class PerFedAvg(Algorithm):
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
         require_whole_model(self.name, ctx, params)
-        examples, step_solver = (
-            ctx.participant.split("train"),
-            replace(self.solver, steps=1, schedule="constant", bucket=0),
-        )
+        examples = ctx.participant.split("train")
+        step_solver = replace(self.solver, steps=1, schedule="constant", bucket=0)
         adapt = replace(step_solver, lr=self.alpha)
         first, second = (self.solver.draw_batches(len(examples), ctx.seed.derive(d).numpy()) for d in ("D", "D'"))
         if not first:

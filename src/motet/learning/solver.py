@@ -93,11 +93,15 @@ class Solver:
         return sum(self.learning_rate_at(step, steps) for step in range(steps))
 
     def require_plain_sgd(self, algorithm: str) -> None:
-        """Raise an error if a step is not the learning rate times the gradient."""
+        """Raise an error if a step is not the learning rate times the gradient, or if the rate is 0."""
         if self.optimizer != "sgd" or self.momentum:
             raise ConfigError(
                 f"{algorithm} is derived for SGD without momentum, but solver.optimizer is {self.optimizer} and "
                 f"solver.momentum is {self.momentum:g}; set solver.optimizer=sgd and solver.momentum=0."
+            )
+        if not self.learning_rate:
+            raise ConfigError(
+                f"{algorithm} computes with the learning rate, but solver.lr is 0; write e.g. solver.lr=0.1."
             )
         self.require_new_optimizer(algorithm, "computes with the learning rates of one round")
 
