@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests import entries
-from tests.runs import make_plan
+from tests.runs import advance, make_plan, start_run
 
 from motet.algorithms import ALGORITHMS, fedavg
 from motet.algorithms.fedavg import FedAvg
@@ -42,7 +42,8 @@ def run_rounds(federation: Federation, algorithm: Algorithm, rounds: int = 1, **
 
 
 def train(federation: Federation, algorithm: Algorithm, **plan: Any) -> Params:
-    return run_rounds(federation, algorithm, **plan).model_for()
+    """Return the model after a round, without an evaluation."""
+    return advance(start_run(federation, algorithm, 1, **plan)).model_for()
 
 
 def make_algorithm(name: str, federation: Federation) -> Algorithm:
