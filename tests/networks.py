@@ -161,7 +161,7 @@ def run_mosquitto(folder: Path, *settings: str) -> Iterator[str]:
         [str(MOSQUITTO), "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.motet_process import MotetProcess
@@ -14,6 +16,8 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.checkpoint import Checkpoint
+from motet.transport.mailbox import Mailbox
+from motet.transport.requests import Reply
 from motet.wire import deserialize, serialize
 
 ROUNDS = 6
@@ -28,8 +32,23 @@ def run_motet(*arguments: str) -> tuple[int, str]:
     return process.returncode, errors
 
 
+def pause_in_round(index: int) -> None:
+    """Let this process wait in a round, when the first client has replied, until it is killed or interrupted.
+
+    However slow the machine is, the run does not end before the test has stopped it.
+    """
+    take_reply = Mailbox._take_reply
+
+    def take_and_pause(mailbox: Mailbox, state: Any, reply: Reply) -> None:
+        take_reply(mailbox, state, reply)
+        if mailbox.round == index and not state.exchange.address.startswith("evaluate"):
+            time.sleep(3600)
+
+    Mailbox._take_reply = take_and_pause  # type: ignore[method-assign]
+
+
 def wait_for_rounds(folder: Path, rounds: int, process: MotetProcess) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         path = folder / "metrics.jsonl"
         if path.exists() and f'"round": {rounds},' in path.read_text():
@@ -69,7 +88,7 @@ def evaluated_rounds(folder: Path) -> list[int]:
 
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
     interrupted = tmp_path / "interrupted"
-    process = MotetProcess(*RUN, "--out", str(interrupted))
+    process = MotetProcess(*RUN, "--out", str(interrupted), prepare=partial(pause_in_round, 3))
     wait_for_rounds(interrupted, 3, process)
     time.sleep(0.05)  # into the next round
     with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
@@ -88,7 +107,7 @@ def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Pa
     settings = [*RUN, "algorithm.type=isolated", "evaluation.clients=2"]
     uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
     assert run_motet(*settings, "--out", str(uninterrupted))[0] == 0
-    process = MotetProcess(*settings, "--out", str(interrupted))
+    process = MotetProcess(*settings, "--out", str(interrupted), prepare=partial(pause_in_round, 2))
     wait_for_rounds(interrupted, 2, process)
     time.sleep(0.1)
     process.kill()
@@ -100,14 +119,14 @@ def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Pa
 
 def test_ctrl_c_exits_with_130_prints_how_to_resume_and_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "o"
-    process = MotetProcess(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
+    process = MotetProcess(*RUN, "checkpoint.seconds=1000", "--out", str(folder), prepare=partial(pause_in_round, 2))
     wait_for_rounds(folder, 2, process)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert f"motet resume {folder}" in errors
     assert "Traceback" not in errors
-    assert 2 <= read_checkpoint(folder).progress.rounds < ROUNDS
+    assert read_checkpoint(folder).progress.rounds == 2
     assert run_motet("resume", str(folder))[0] == 0
     assert read_results(folder) == read_results(uninterrupted)

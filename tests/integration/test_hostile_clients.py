@@ -63,7 +63,7 @@ def join(address: str, client: str) -> GrpcServerLink:
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not is_true():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)

@@ -60,7 +60,7 @@ def attacker(broker: BrokerConfig, on_message: Callable[[str, bytes], None] = la
     broker.connect(client)
     client.loop_start()
     client.subscribe("#", 1)
-    assert subscribed.wait(10)
+    assert subscribed.wait(120)
     yield client
     client.disconnect()
     client.loop_stop()
@@ -194,7 +194,7 @@ def connect_to(address: str, user: str | None, password: str | None) -> Any:
         client.username_pw_set(user, password)
     BrokerConfig(address).connect(client)
     client.loop_start()
-    assert answered.wait(10)
+    assert answered.wait(120)
     client.disconnect()
     client.loop_stop()
     return bool(answers) and not answers[0].is_failure
@@ -223,7 +223,7 @@ def may_subscribe(config: BrokerConfig, *topics: str) -> list[bool]:
     client.username_pw_set(config.user or "", config.password)
     config.connect(client)
     client.loop_start()
-    assert answered.wait(10)
+    assert answered.wait(120)
     client.disconnect()
     client.loop_stop()
     return [not reason.is_failure for reason in answers]
