@@ -291,10 +291,9 @@ def _print_tables(finished: FinishedRun) -> None:
     from motet.report.console_tables import build_results_table
 
     summary, folder = finished.summary, finished.folder
-    rows = {summary["algorithm"]: summary, **finished.baselines}
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     console = create_console(120)
-    console.print(build_results_table(rows, title))
+    console.print(build_results_table(finished.summaries, title))
     details = describe_metrics(summary, {summary["primary_metric"], *(g["primary_metric"] for g in summary["groups"])})
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     if details:

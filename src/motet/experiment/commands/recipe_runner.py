@@ -54,16 +54,24 @@ class FinishedRun:
     baselines: dict[str, dict[str, Any]]
 
     def __repr__(self) -> str:
-        scores = {self.summary["algorithm"]: self.summary, **self.baselines}
-        metric = self.summary["primary_metric"]
-        results = ", ".join(f"{name}: {metric} {s['final'].get(metric, math.nan):.4f}" for name, s in scores.items())
+        metric, summaries = self.summary["primary_metric"], self.summaries
+        results = ", ".join(f"{name}: {metric} {s['final'].get(metric, math.nan):.4f}" for name, s in summaries.items())
         return f"FinishedRun({self.folder}, {results})"
+
+    @property
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """The summaries of the run, under the name of its algorithm, and of its baselines."""
+        return {self.summary["algorithm"]: self.summary, **self.baselines}
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """The folders of the run and its baselines, under the same names."""
+        baselines = {name: baseline_folder(self.folder, name) for name in self.baselines}
+        return {self.summary["algorithm"]: self.folder, **baselines}
 
     def to_pandas(self) -> Any:
         """Return the metrics of the run and its baselines as a DataFrame with one row per value."""
-        folders = {self.summary["algorithm"]: self.folder}
-        folders |= {name: baseline_folder(self.folder, name) for name in self.baselines}
-        rows = ({"method": name, **row} for name, path in folders.items() for row in read_metrics(path).rows)
+        rows = ({"method": name, **row} for name, path in self.folders.items() for row in read_metrics(path).rows)
         return make_frame(rows)
 
 

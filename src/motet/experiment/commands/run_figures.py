@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.experiment.commands.recipe_runner import FinishedRun
-from motet.experiment.commands.run_folder import baseline_folder, load_config
+from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.metrics_log import INITIAL_SPLIT, read_metrics
 from motet.report.cluster_plots import draw_relations, read_relations
 from motet.report.curves import draw_curves, draw_traffic_curves
@@ -17,10 +17,8 @@ def draw_figures(finished: FinishedRun) -> None:
 
     For each of them, also draw the relations between clients and the weights that its algorithm noted.
     """
-    summary = finished.summary
+    summary, folders = finished.summary, finished.folders
     metric = summary["primary_metric"]
-    folders = {summary["algorithm"]: finished.folder}
-    folders |= {name: baseline_folder(finished.folder, name) for name in finished.baselines}
     logs = {name: read_metrics(folder) for name, folder in folders.items()}
     title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
