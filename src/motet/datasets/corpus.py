@@ -17,6 +17,7 @@ from motet.datasets.columns import CategoryColumn, column_digest, take
 from motet.datasets.read_report import ReadReport
 from motet.datasets.task_columns import required_columns
 
+TEST_SHARE = 0.2  # of the rows of a corpus without a test set
 OWN_DATA_SPLIT = ""  # the split key of all own files, so that the split does not depend on a file's name or format
 
 
@@ -120,17 +121,16 @@ def split_corpus(
     name: str,
     task: str,
     columns: Mapping[str, Sequence[Any]],
-    test_share: float = 0.2,
+    test_share: float = TEST_SHARE,
     report: ReadReport = ReadReport(),
-    seed: Seed = Seed(0),
     split_key: str | None = None,
 ) -> Corpus:
-    """Build a corpus with a random share of the rows as test set. The default seed always gives the same split.
+    """Build a corpus with a random share of the rows as test set.
 
-    The split depends on `split_key`; None: on the name of the corpus.
+    The same `split_key` always gives the same split. None: the name of the corpus.
     """
     size = len(next(iter(columns.values()), ()))
-    order = seed.derive("split", name if split_key is None else split_key).numpy().permutation(size)
+    order = Seed(0).derive("split", name if split_key is None else split_key).numpy().permutation(size)
     num_test = max(1, round(test_share * size)) if size > 1 and test_share else 0
     rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
     reordered = {key: take(column, rows) for key, column in columns.items()}

@@ -55,10 +55,10 @@ def _unreadable(folder: Path, error: OSError) -> DataError:
     return DataError(f"{folder}: the folder cannot be read ({error.strerror}). Check its permissions.")
 
 
-def walk_folders(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
+def walk_folders(folder: Path) -> Iterator[Path]:
     """Yield the folder and its subfolders, breadth first, without hidden folders and macOS archive leftovers."""
     level = [folder]
-    for _ in range(depth + 1):
+    for _ in range(MAX_DEPTH + 1):
         yield from level
         subfolders = (entry for parent in level for entry in _list_subfolders(parent))
         level = [entry for entry in subfolders if not entry.name.startswith((".", "__MACOSX"))]

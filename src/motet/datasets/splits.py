@@ -14,7 +14,7 @@ from motet.core.errors import DataError
 from motet.core.rng import Seed
 from motet.datasets.columns import take
 from motet.datasets.compression import strip_compression_suffix
-from motet.datasets.corpus import Corpus, join_splits, split_corpus
+from motet.datasets.corpus import TEST_SHARE, Corpus, join_splits, split_corpus
 from motet.datasets.original_files import list_folder, walk_folders
 from motet.datasets.read_log import ReadLog
 from motet.datasets.read_report import ReadReport
@@ -71,12 +71,11 @@ def split_by_group(
     columns: Mapping[str, Sequence[Any]],
     groups: Sequence[Hashable],
     log: ReadLog,
-    test_share: float = 0.2,
 ) -> Corpus:
     """Like `split_corpus`, but keep the rows of a group together, so that no test text was seen in training."""
     if not num_rows(columns):
         raise DataError(f"{name}: no rows found in {log.file_names}. Give the folder that holds the original files.")
-    return cut_by_group(name, task, columns, groups, test_share, log.build_report(len(groups)))
+    return cut_by_group(name, task, columns, groups, TEST_SHARE, log.build_report(len(groups)))
 
 
 def cut_by_group(

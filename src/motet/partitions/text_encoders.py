@@ -35,12 +35,12 @@ def encode_texts(texts: Sequence[str], encoder: str, seed: Seed) -> np.ndarray:
     return normalized
 
 
-def tfidf_vectors(texts: Sequence[str], seed: Seed, dimensions: int = TFIDF_DIMENSIONS) -> np.ndarray:
+def tfidf_vectors(texts: Sequence[str], seed: Seed) -> np.ndarray:
     """Return TF-IDF vectors, reduced by truncated SVD."""
     from sklearn.decomposition import TruncatedSVD
 
     matrix = tfidf_matrix(texts)
-    dimensions = min(dimensions, matrix.shape[0] - 1, matrix.shape[1] - 1)
+    dimensions = min(TFIDF_DIMENSIONS, matrix.shape[0] - 1, matrix.shape[1] - 1)
     if dimensions < 1:
         return np.asarray(matrix.todense(), np.float64)
     svd = TruncatedSVD(dimensions, random_state=seed.derive("svd").to_int() % 2**32)

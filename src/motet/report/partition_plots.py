@@ -19,6 +19,7 @@ MAX_DISTANCE = math.sqrt(math.log(2))  # upper bound of the Jensen–Shannon dis
 OTHERS_COLOR = "#c9d1d9"
 COLORS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#1b3a5c")
 MAX_COLORED_CLIENTS = len(COLORS)
+SIZE_LABEL = "training examples per client"
 MAX_NAMED_CLIENTS, MAX_NAMED_LABELS = 30, 40  # more names do not fit on an axis
 NAME_SIZE, NAME_INCHES = 9, 0.19  # of a name on an axis: points, and the room that it needs
 
@@ -63,9 +64,7 @@ def plot_labels(
     return image
 
 
-def plot_sizes(
-    axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", xlabel: str = "training examples per client"
-) -> None:
+def plot_sizes(axes: Axes, groups: Mapping[str, np.ndarray], title: str = "") -> None:
     """Plot the density of client sizes for each group, to compare groups. One group alone is a histogram."""
     all_sizes = np.concatenate([np.asarray(sizes, np.float64) for sizes in groups.values()])
     grid = np.linspace(0, 1.25 * float(all_sizes.max()) + 1, 600)  # starts at 0, so similar sizes look similar
@@ -74,28 +73,26 @@ def plot_sizes(
         density = kernel_density(values, grid)
         axes.plot(grid, density, color=color, linewidth=1.8, label=name)
         axes.fill_between(grid, density, color=color, alpha=0.12, linewidth=0)
-    axes.set(xlabel=xlabel, ylabel="density", title=title)
+    axes.set(xlabel=SIZE_LABEL, ylabel="density", title=title)
     axes.set_yticks([])
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
 
 
-def plot_histogram(axes: Axes, values: np.ndarray, xlabel: str = "training examples per client") -> None:
+def plot_histogram(axes: Axes, values: np.ndarray) -> None:
     """Plot how many clients have how many examples."""
     axes.hist(values, bins=min(40, max(8, math.isqrt(len(values)) * 2)), color="C0", edgecolor="white", linewidth=0.5)
-    axes.set(xlabel=xlabel, ylabel="clients", xlim=(0, None))
+    axes.set(xlabel=SIZE_LABEL, ylabel="clients", xlim=(0, None))
     _use_integer_ticks(axes.yaxis)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def plot_bars(
-    axes: Axes, values: np.ndarray, names: Sequence[str], xlabel: str = "training examples per client"
-) -> None:
+def plot_bars(axes: Axes, values: np.ndarray, names: Sequence[str]) -> None:
     """Plot one bar per client."""
     axes.barh(range(len(values)), values, color="C0", height=0.6)
     axes.set_yticks(range(len(values)), [_shorten(n, 24) for n in names], fontsize=NAME_SIZE)
     axes.invert_yaxis()
-    axes.set(xlabel=xlabel)
+    axes.set(xlabel=SIZE_LABEL)
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -91,9 +91,9 @@ class Estimate(NamedTuple):
         p: np.ndarray = np.where(error > 0, np.exp((low + high) / 2), without_variance)
         return p
 
-    def margin(self, level: float = SIGNIFICANCE_LEVEL) -> np.ndarray:
+    def margin(self) -> np.ndarray:
         """Return half the width of the interval."""
-        margin: np.ndarray = self._threshold(level) * np.sqrt(self.variance)
+        margin: np.ndarray = self._threshold(SIGNIFICANCE_LEVEL) * np.sqrt(self.variance)
         return margin
 
     def _threshold(self, level: float | np.ndarray) -> np.ndarray:

@@ -98,10 +98,10 @@ def _time_groups(config: RunConfig, federation: Federation, solver: Solver) -> t
             return timings, memory.measure()
 
 
-def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, steps: int = TIMED_STEPS) -> StepTiming:
+def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver) -> StepTiming:
     """Train a few steps on the largest client's data."""
     client = group.participant(group.clients.start + int(np.argmax(group.sizes)))
-    solver = replace(solver, steps=steps, proximal_mu=0.0)
+    solver = replace(solver, steps=TIMED_STEPS, proximal_mu=0.0)
     reference = add_reference(client.model, client.split("train"), client.task.reference_readout)
     ((_, examples),) = drive(iter([("examples", lambda: reference)]), executor)
     job = Fit(
@@ -119,7 +119,7 @@ def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, ste
         raise RunError(
             f"the first losses are {result.losses.tolist()}; expected finite numbers. Check the data and the model."
         )
-    return StepTiming(first_loss=float(result.losses[0]), seconds=(time.perf_counter() - start) / steps)
+    return StepTiming(first_loss=float(result.losses[0]), seconds=(time.perf_counter() - start) / TIMED_STEPS)
 
 
 def _parallel_clients(config: RunConfig, plan: RunPlan) -> int:
