@@ -42,18 +42,42 @@ from motet.report.run_callback import RunCallback
 from motet.transport.emulated_network import Network
 
 
-def load(data: Any = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
+def load(
+    data: Any = None,
+    *,
+    path: str | Path | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    task: str = "auto",
+    test: str | Path | None = None,
+    limit: int | None = None,
+    test_limit: int | None = None,
+    accept: Sequence[str] = (),
+    seed: int = 42,
+    **options: Any,
+) -> Corpus:
     """Load a corpus by name, from a file, or from a pandas or polars DataFrame or a Hugging Face Dataset.
 
-    Options: see the recipe's `data` section (text, label, limit, …). What is almost certainly a mistake in your own data
-    raises an error, unless `accept` names it: accept=("leak",).
+    `text`, `label` and `client` name the columns, and `client` makes each owner of rows a client. The `task` is
+    that of the columns. `test` is a file with the test rows; without it, a fifth of the rows (`test_share`) is held
+    out. `limit` and `test_limit` draw so many rows. What is almost certainly a mistake in your own data raises an error,
+    unless `accept` names it: accept=["leak"]. Other options are those of the recipe's `data` section.
+
+        motet.load("movie-reviews", limit=1600)
+        motet.load(path="letters.csv", text="body", label="topic", client="author")
+        motet.load(frame, text="body", label="stars", task="regression")
     """
-    name = data if isinstance(data, str) else options.pop("name", None)
     is_table = data is not None and not isinstance(data, str)
+    named = {"name": None if is_table else data, "path": path, "test": test}
+    named |= {"text": text, "label": label, "client": client, "limit": limit, "test_limit": test_limit}
+    given = {
+        name: str(value) if isinstance(value, Path) else value for name, value in named.items() if value is not None
+    }
     with explain_in_python():
-        config = instantiate(DataConfig, {"name": name, "path": None if path is None else str(path), **options}, "load")
-        root = Seed(convert_value(seed, int, "seed"))
-        corpus = load_table(data, config, root) if is_table else load_corpus(config, root)
+        config = instantiate(DataConfig, {**given, "accept": accept, **options}, "load")
+        root, goal = Seed(convert_value(seed, int, "seed")), None if task == "auto" else task
+        corpus = load_table(data, config, root, goal) if is_table else load_corpus(config, root, goal)
         check_corpus(corpus, config)
     return corpus
 
@@ -63,7 +87,7 @@ def federation(
     *,
     model: str | Mapping[str, Any] = "minilm",
     max_tokens: int = 128,
-    freeze: Sequence[str] = (),
+    freeze: str | Sequence[str] = (),
     partition: str | Mapping[str, Any] = "auto",
     task: str | Mapping[str, Any] = "auto",
     seed: int = 42,
@@ -73,11 +97,13 @@ def federation(
 ) -> Federation:
     """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
-    Without a partition, the clients are those of the corpus, or ten uniform ones if it has no client column.
-    The corpus may also be a name or a table, as for `load`. The model is a name, or the `model` section of a recipe:
-    {"name": "minilm", "adapter": {"rank": 8}}. The task is that of the corpus, or the `task` section of a recipe:
-    {"type": "classification", "class_weights": "balanced"}. `public_share` of the training rows become public texts, which
-    distillation needs. `dev_share` of them are held out to select the best round (`RunResult.best_dev_round`).
+        motet.federation(corpus, model="minilm", partition="label", clients=10, alpha=1.0)
+
+    Without a partition, the clients are those of the corpus, or ten uniform ones if it has no client column. The corpus
+    may also be a name or a table. The model is a name, or the `model` section of a recipe: {"name": "minilm", "adapter":
+    {"rank": 8}}. The task is that of the corpus, or the `task` section: {"type": "classification", "class_weights":
+    "balanced"}. `public_share` of the training rows become public texts for distillation, and `dev_share` are held out
+    to select the best round (`RunResult.best_dev_round`).
     """
     if not isinstance(model, str | Mapping):
         raise ConfigError(f"federation: model is {model!r}; expected a name, such as 'minilm', or {{'name': …}}.")
@@ -85,12 +111,13 @@ def federation(
     division = ComponentConfig.from_settings(partition, "auto", "partition")
     check_federation_options(options, division.type, section.get("name", "minilm"))
     DataConfig(public_share=public_share, dev_share=dev_share)  # checks them
+    goal = ComponentConfig.from_settings(task, "auto", "task")
     return federate_corpus(
-        instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": tuple(freeze), **section}, "model"),
-        corpus if isinstance(corpus, Corpus) else load(corpus, seed=seed),
+        instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": freeze, **section}, "model"),
+        corpus if isinstance(corpus, Corpus) else load(corpus, task=goal.type, seed=seed),
         ComponentConfig(division.type, {**division.options, **options}),
         Seed(convert_value(seed, int, "seed")),
-        task=ComponentConfig.from_settings(task, "auto", "task"),
+        task=goal,
         public_share=public_share,
         dev_share=dev_share,
     )
@@ -115,6 +142,9 @@ def run(
 ) -> RunResult:
     """Run an algorithm over a federation, in this process and its workers.
 
+        result = motet.run(federation, motet.fedavg(motet.Solver(lr=5e-5)), rounds=10)
+        result = motet.run(federation, "fedprox", rounds=10, cohort=5, solver={"lr": 5e-5}, secure="secagg")
+
     The algorithm is an object, a name, or the `algorithm` section of a recipe: {"type": "fedprox", "mu": 0.1}. `cohort`
     is the number of clients per round (None: all). `patience` stops after so many evaluations without a better score on
     the development set. `channel` sets codecs, and `network` emulates bandwidth and latency. `out` is a folder for
@@ -127,7 +157,7 @@ def run(
     sections = merge_settings(sections, settings)
     if workers is not None:
         sections = merge_settings({"transport": "in_process", **sections}, {"transport": {"workers": workers}})
-    check_run_arguments(federation, algorithm)
+    check_run_arguments(federation, algorithm, callback)
     config = build_run_config(algorithm, sections)
     plan = build_run_plan(config, federation, algorithm, channel)
     folder = None if out is None else Path(out)

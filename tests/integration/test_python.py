@@ -376,7 +376,16 @@ def small() -> Federation:
             "Did you mean model={'name': 'tiny', 'dtype': 'bfloat16'}",
         ),
         (lambda: motet.federation("toy-classification", model="tiny", max_token=9), r"Did you mean max_tokens=9\?"),
-        (lambda: motet.federation("toy-classification", beta=1), "partition auto: unknown option 'beta'"),
+        (
+            lambda: motet.federation("toy-classification", beta=1),
+            "partition auto: unknown option 'beta'; other types have it. Set partition.type to one of quantity",
+        ),
+        (
+            lambda: motet.run(small(), "fedavg", rounds=1, privacy={"noise": 1.0}),
+            "privacy none: unknown option 'noise'; other types have it. Set privacy.type to one of central",
+        ),
+        (lambda: motet.run(small(), motet.fedavg({"lr": 1.0}), rounds=1), r"expected an object: motet.Solver\(lr=…\)"),  # type: ignore[arg-type]
+        (lambda: motet.run(small(), "fedavg", rounds=1, callback=print), "a subclass of motet.RunCallback"),  # type: ignore[arg-type]
         (
             lambda: motet.run(small(), "fedavg", rounds=1, lora=4),
             r"motet.federation\(…, model={'name': 'tiny', 'adapter': {'rank': …}}\)",
@@ -394,6 +403,17 @@ def small() -> Federation:
 def test_wrong_arguments_are_explained(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(MotetError, match=message):
         call()
+
+
+def test_a_table_with_numbers_as_labels_may_be_for_regression() -> None:
+    rows = {"text": [f"text number {k}" for k in range(60)], "label": [k / 7 for k in range(60)]}
+    frame = pytest.importorskip("pandas").DataFrame(rows)
+    with pytest.raises(MotetError, match="or for numbers set task=regression"):
+        motet.load(frame)
+    assert motet.load(frame, task="regression").column("score")[0] == 0.0
+    clients = motet.federation(frame, task="regression", model="tiny", clients=2, freeze="embeddings")
+    assert clients.corpus.task == "regression"
+    motet.run(clients, "fedavg", rounds=1, workers=0)
 
 
 def test_sections_may_be_objects_and_dictionaries() -> None:

@@ -32,7 +32,7 @@ _WRITERS: dict[str, Callable[[Any, Path], Any]] = {
 TABLES = ("DataFrame", "Dataset", "DatasetDict")
 
 
-def load_table(table: Any, config: DataConfig, seed: Seed) -> Corpus:
+def load_table(table: Any, config: DataConfig, seed: Seed, task: str | None = None) -> Corpus:
     """Build a corpus from a table in memory. It gets the same split as the same rows in a file."""
     write = _WRITERS.get(type(table).__module__.partition(".")[0])
     kind = type(table).__name__
@@ -50,5 +50,5 @@ def load_table(table: Any, config: DataConfig, seed: Seed) -> Corpus:
                 "text, and values of one type."
             ) from None
         (path,) = Path(folder).iterdir()
-        corpus = load_corpus(replace(config, path=str(path)), seed)
+        corpus = load_corpus(replace(config, path=str(path)), seed, task)
     return replace(corpus, name=kind)

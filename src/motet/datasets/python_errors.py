@@ -12,6 +12,7 @@ _REPLACEMENTS = [
     (re.compile(r"data\.accept=\[([^\]]*)\]"), lambda match: f"accept={re.split(', *', match[1])}"),
     (re.compile(r"data\.columns\.(\w+)=…"), lambda match: f"columns={{'{match[1]}': …}}"),
     (re.compile(r"data\.columns\.(\w+)"), lambda match: f"columns['{match[1]}']"),
+    (re.compile(r"\btask\.type\b"), lambda match: "task"),
     (re.compile(r"\bdata\.(?=[a-z_]+\b)"), lambda match: ""),
     (re.compile(r"(?<==…) (?=\w+=…)"), lambda match: ", "),
 ]

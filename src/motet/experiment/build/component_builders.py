@@ -16,7 +16,7 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import all_client_methods
 from motet.experiment.build.run_components import RunComponents
-from motet.experiment.recipe.config_parsing import instantiate, list_parameters, look_up
+from motet.experiment.recipe.config_parsing import instantiate, list_parameters, look_up, look_up_type
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.solver import Solver
 from motet.optim import SERVER_OPTIMIZERS
@@ -128,7 +128,7 @@ def _build_chain(codecs: tuple[ComponentConfig, ...]) -> CodecChain:
 
 def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> SecureSum | None:
     """Build the secure sum that replaces plain sums; None if the recipe has none."""
-    factory = look_up(SECURE, config.secure.type, "secure.type")
+    factory = look_up_type(SECURE, config.secure.type, config.secure.options, "secure")
     secure: SecureSum | None = instantiate(factory, config.secure.options, "secure", {"codecs": channel.up})
     if secure is None:
         return None
@@ -150,7 +150,7 @@ def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> S
 
 def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     """Build the noise of differential privacy; None if the recipe has none."""
-    factory = look_up(PRIVACY, config.privacy.type, "privacy.type")
+    factory = look_up_type(PRIVACY, config.privacy.type, config.privacy.options, "privacy")
     privacy: PrivateSum | None = instantiate(factory, config.privacy.options, "privacy")
     if privacy is None:
         return None
@@ -166,7 +166,7 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
 
 def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
     """Build the robust aggregation rule; None if the recipe has none."""
-    factory = look_up(ROBUST, config.robust.type, "robust.type")
+    factory = look_up_type(ROBUST, config.robust.type, config.robust.options, "robust")
     robust: RobustSum | None = instantiate(factory, config.robust.options, "robust")
     if robust is None:
         return None

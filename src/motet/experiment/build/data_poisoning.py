@@ -10,7 +10,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.build.federation import ClientGroup, Federation
-from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.config_parsing import instantiate, look_up_type
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Column, Features, Ragged
 from motet.robust.attacks import ATTACKS, Attack
@@ -20,7 +20,7 @@ TRIGGER_POSITION = 1  # after the first special token
 
 def build_attack(config: RunConfig) -> Attack | None:
     """Build the attack of malicious clients; None if the recipe has none."""
-    factory = look_up(ATTACKS, config.attack.type, "attack.type")
+    factory = look_up_type(ATTACKS, config.attack.type, config.attack.options, "attack")
     attack: Attack | None = instantiate(factory, config.attack.options, "attack")
     return attack
 

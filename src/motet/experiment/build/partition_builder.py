@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.recipe.config_parsing import convert_options, convert_value, instantiate, list_parameters
+from motet.experiment.recipe.config_parsing import (
+    check_owner,
+    convert_options,
+    convert_value,
+    instantiate,
+    list_parameters,
+)
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITION_REGISTRY, Partition
 from motet.partitions.local_test import hold_out_local_tests, merge_splits
@@ -42,6 +48,7 @@ def parse_partition(config: ComponentConfig) -> PartitionStrategy:
         )
     # `clients` may come from the recipe's groups, and not every strategy takes it
     options = {k: v for k, v in options.items() if k != "clients" or "clients" in list_parameters(factory)}
+    check_owner(PARTITION_REGISTRY.builtin, config.type, options, "partition")
     convert_options(factory, options, f"partition {config.type}", _FIXED)
     return PartitionStrategy(factory, options, share, merges_splits)
 

@@ -44,8 +44,8 @@ OBJECT_SECTIONS = ("solver", "server")
 SECTIONS = tuple(field.name for field in dataclasses.fields(RunConfig) if field.name != "recipe")
 
 
-def check_run_arguments(federation: Any, algorithm: Any) -> None:
-    """Explain arguments of `motet.run` in the wrong order, and functions in place of what they return."""
+def check_run_arguments(federation: Any, algorithm: Any, callback: Any) -> None:
+    """Explain arguments of `motet.run` in the wrong order, and functions in place of objects."""
     if isinstance(federation, Corpus):
         raise ConfigError("run: the first argument is a Corpus; divide it among clients: motet.federation(corpus, …).")
     is_algorithm = isinstance(federation, str | Mapping | FunctionType) or Algorithm in type(federation).__mro__
@@ -57,6 +57,14 @@ def check_run_arguments(federation: Any, algorithm: Any) -> None:
     if isinstance(algorithm, FunctionType):
         name = algorithm.__name__
         raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or pass its name: '{name}'.")
+    solver = None if isinstance(algorithm, str | Mapping) else vars(algorithm).get("solver")
+    if isinstance(solver, Mapping):
+        raise ConfigError(f"run: the algorithm's solver is {solver!r}; expected an object: motet.Solver(lr=…).")
+    if not isinstance(callback, RunCallback | None):
+        raise ConfigError(
+            f"run: callback is a {type(callback).__name__}; expected an object of a subclass of motet.RunCallback, which "
+            "has a method for each event."
+        )
 
 
 def build_run_config(algorithm: Algorithm | str | Mapping[str, Any], sections: Mapping[str, Any]) -> RunConfig:

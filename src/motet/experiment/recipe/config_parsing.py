@@ -17,6 +17,7 @@ from motet.experiment.recipe.key_synonyms import suggest_option
 T = TypeVar("T")
 # Sections whose options `motet list keys` shows.
 RECIPE_SECTIONS = ("data", "model", "solver", "cohort", "evaluation", "checkpoint", "wait_policy", "network")
+MAX_OWNERS = 6  # types that an error names
 
 
 @cache
@@ -81,6 +82,26 @@ def look_up(table: Mapping[str, T], name: Any, path: str) -> T:
     if name not in table:
         raise ConfigError(f"{path}: there is no '{name}'{name_choices(str(name), table)}")
     return table[name]
+
+
+def look_up_type(
+    table: Mapping[str, Callable[..., Any]], kind: str, options: Iterable[str], section: str
+) -> Callable[..., Any]:
+    """Return the factory of a section with a type, such as `privacy`."""
+    factory = look_up(table, kind, f"{section}.type")
+    check_owner(table, kind, options, section)
+    return factory
+
+
+def check_owner(table: Mapping[str, Callable[..., Any]], kind: str, options: Iterable[str], section: str) -> None:
+    """Raise an error for an option of a section that only other types take."""
+    for option in options:
+        owners = [name for name, factory in table.items() if option in list_parameters(factory)]
+        if owners and kind in table and kind not in owners:
+            shown = ", ".join(owners[:MAX_OWNERS]) + (", …" if len(owners) > MAX_OWNERS else "")
+            raise ConfigError(
+                f"{section} {kind}: unknown option '{option}'; other types have it. Set {section}.type to one of {shown}."
+            )
 
 
 def convert_value(value: Any, kind: Any, path: str) -> Any:
