@@ -18,6 +18,7 @@ from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.experiment.recipe.run_config import RunConfig
+from motet.privacy.dp_sum import ClipRequest
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
 from motet.wire import serialize
@@ -156,6 +157,16 @@ def test_a_client_answers_a_round_once(tmp_path: Path) -> None:
     assert restarted.ask("fedavg.train", client.model * 1.01, round=1).error is None
 
 
+def test_a_question_cannot_be_hidden_in_another_one(tmp_path: Path) -> None:
+    """Clipping a clipped reply once was another question, so a server got two answers of each client in a round."""
+    noise = {"type": "central", "clip": 1.0, "noise": 1.0}
+    client = join_plain(tmp_path, sections={"privacy": noise})
+    inner = ClipRequest("fedavg.train", client.model)
+    for request, is_refused in ((ClipRequest("private.clipped", inner), True), (inner, False)):
+        error = client.ask("private.clipped", request).error or ""
+        assert ("private.clipped cannot run inside itself" in error) == is_refused
+
+
 def test_a_client_signs_one_list_of_survivors_in_a_round(tmp_path: Path) -> None:
     client = join(tmp_path, make_acceptance(tmp_path / "server", secure="secagg"), policy=UNVERIFIED)
     guard = client.setup.runtime.guard
@@ -244,7 +255,6 @@ def test_a_client_counts_epsilon_over_all_runs_and_restarts(tmp_path: Path) -> N
     """A server that restarts, or begins another run, cannot make a client forget what it has spent."""
     noise = {"type": "local", "clip": 1.0, "noise": 8.0, "delta": 0.5}  # the server's δ would make ε look small
     client = join_plain(tmp_path, sections={"privacy": noise, "rounds": 50}, max_epsilon=4.0)
-    from motet.privacy.dp_sum import ClipRequest
 
     def train(client: JoinedClient, round: int) -> str:
         return client.ask("private.clipped", ClipRequest("fedavg.train", client.model), round).error or ""

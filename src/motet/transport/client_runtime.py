@@ -148,10 +148,13 @@ class ClientRuntime:
     ) -> Work[Any]:
         """Run a method inside another one.
 
-        It must reveal a sum; else a server could nest the stages of a secure sum.
+        It must reveal a sum; else a server could nest the stages of a secure sum. A program runs at most once in a request;
+        else a server could nest a question in itself, and ask it again as another one.
         """
         if self._find_method(address).reveals != "sum":
             raise PrivacyError(f"{address} does not reveal a sum; only methods that do can run inside another method.")
+        if address.partition(".")[0] in callers:
+            raise PrivacyError(f"{address} cannot run inside itself; the server must call it once.")
         return (yield from self._invoke(client, round, address, payload, callers))
 
     def _find_method(self, address: str) -> ClientMethod:
