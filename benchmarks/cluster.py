@@ -13,13 +13,14 @@ Every mean is compared with the one of a single process, to the bit.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 NODES, STORE_BYTES = 4, 2_500_000_000
 RESTARTS = 2
+SLEEPING = EmulatedTraining(True)
 
 
 # ---- the cluster -------------------------------------------------------------------------------------------------------
@@ -110,38 +112,45 @@ class Rounds:
     """Rounds over a pool of actors, with the sum on the actors (`tree`) or in the driver."""
 
     pool: ActorPool
-    sleeps: bool
+    training: EmulatedTraining
     tree: bool = True
 
     def __post_init__(self) -> None:
-        runtime = make_runtime(self.sleeps, RayExecutor(self.pool, PauseExecutor()), ClientStates())
-        setup = SumSetup(str(self.sleeps), lambda client: client_traits(client)[0], CPU)
+        self.states = ClientStates()
+        runtime = make_runtime(self.training, RayExecutor(self.pool, PauseExecutor()), self.states)
+        setup = SumSetup(str(self.training), lambda client: client_traits(client)[0], CPU)
         self.mailbox = Mailbox(RayTransport(runtime, self.pool, setup) if self.tree else InProcessTransport(runtime))
+        self.reference = Reference(replace(self.training, sleeps=False))
 
     def run(self, params: Params, cohort: tuple[str, ...]) -> dict[str, Any]:
         """Run one round. Return its seconds and the driver's megabytes, and check the mean."""
         sent, received = self.pool.bytes_sent, self.pool.bytes_received
         start = time.perf_counter()
-        mean = run_script(EmulatedTraining(self.sleeps).round(params, cohort), self.mailbox.run_exchange, _no_job)
+        mean = run_script(self.training.round(params, cohort), self.mailbox.run_exchange, _no_job)
+        self.states.commit_round()
         seconds = time.perf_counter() - start
         return {
             "seconds": seconds,
             "sent_mb": (self.pool.bytes_sent - sent) / 1e6,
             "received_mb": (self.pool.bytes_received - received) / 1e6,
-            "same_bits": bool(mean.value.flat.equal(one_process(params, cohort).value.flat)),
+            "same_bits": bool(mean.value.flat.equal(self.reference.run(params, cohort).value.flat)),
         }
 
 
-_references: dict[tuple[int, tuple[str, ...]], Weighted] = {}
+class Reference:
+    """The same rounds in this process, without the time that clients take."""
 
+    def __init__(self, training: EmulatedTraining) -> None:
+        self.training, self.states = training, ClientStates()
+        self.mailbox = Mailbox(InProcessTransport(make_runtime(training, PauseExecutor(), self.states)))
+        self.means: dict[tuple[str, ...], Weighted] = {}  # by cohort; without states, rounds do not differ
 
-def one_process(params: Params, cohort: tuple[str, ...]) -> Weighted:
-    """Return the mean of the same round in this process, without the time that clients take."""
-    key = (params.layout.size, cohort)
-    if key not in _references:
-        mailbox = Mailbox(InProcessTransport(make_runtime(False, PauseExecutor(), ClientStates())))
-        _references[key] = run_script(EmulatedTraining(False).round(params, cohort), mailbox.run_exchange, _no_job)
-    return _references[key]
+    def run(self, params: Params, cohort: tuple[str, ...]) -> Weighted:
+        if self.training.keeps_state or cohort not in self.means:
+            script = self.training.round(params, cohort)
+            self.means[cohort] = run_script(script, self.mailbox.run_exchange, _no_job)
+            self.states.commit_round()
+        return self.means[cohort]
 
 
 def _no_job(job: Job) -> None:
@@ -158,10 +167,10 @@ def measure_scaling(cluster: NodeCluster, actor_counts: list[int]) -> Iterator[d
         copies = tuple(f"{client}-{k}" for client in names(16) for k in range(actors))
         for kind, cohort in (("strong", names(64)), ("weak", copies)):
             times = [training_seconds(client) for client in cohort]
-            arrival = Rounds(pool := cluster.pool(actors), sleeps=True)
+            arrival = Rounds(pool := cluster.pool(actors), SLEEPING)
             pool.estimates.estimate = len  # type: ignore[method-assign] - every client counts the same
             by_arrival = arrival.run(params, cohort)
-            longest = Rounds(cluster.pool(actors), sleeps=True)
+            longest = Rounds(cluster.pool(actors), SLEEPING)
             by_examples, by_time = longest.run(params, cohort), longest.run(params, cohort)
             yield {
                 "part": kind,
@@ -177,13 +186,13 @@ def measure_scaling(cluster: NodeCluster, actor_counts: list[int]) -> Iterator[d
 
 
 def measure_traffic(cluster: NodeCluster, cohorts: list[int]) -> Iterator[dict[str, Any]]:
-    """A million numbers and no training: what the driver sends and receives in a round."""
+    """A million numbers and no training: what the driver sends and receives in a round, the second of the clients."""
     params = random_params(1)
-    for clients in cohorts:
-        for tree in (True, False):
-            rounds = Rounds(cluster.pool(NODES), sleeps=False, tree=tree)
-            rounds.run(params, names(clients))  # a warm-up
-            yield {"part": "traffic", "clients": clients, "tree": tree, **rounds.run(params, names(clients))}
+    for clients, keeps_state, tree in itertools.product(cohorts, (False, True), (True, False)):
+        rounds = Rounds(cluster.pool(NODES), EmulatedTraining(False, keeps_state), tree)
+        rounds.run(params, names(clients))  # a warm-up, in which clients get their states
+        row = rounds.run(params, names(clients))
+        yield {"part": "traffic", "clients": clients, "states": keeps_state, "tree": tree, **row}
 
 
 def measure_jobs(cluster: NodeCluster, millions: list[float]) -> Iterator[dict[str, Any]]:
@@ -191,7 +200,7 @@ def measure_jobs(cluster: NodeCluster, millions: list[float]) -> Iterator[dict[s
     for size in millions:
         params = random_params(size)
         for tree in (True, False):
-            rounds = Rounds(cluster.pool(1), sleeps=False, tree=tree)
+            rounds = Rounds(cluster.pool(1), EmulatedTraining(False), tree)
             rounds.run(params, names(1))  # a warm-up
             one, two = rounds.run(params, names(1)), rounds.run(params, names(2))
             yield {
@@ -202,14 +211,16 @@ def measure_jobs(cluster: NodeCluster, millions: list[float]) -> Iterator[dict[s
                 "another": two["seconds"] - one["seconds"],
                 "same_bits": one["same_bits"] and two["same_bits"],
             }
-        _references.clear()
 
 
 def measure_death(cluster: NodeCluster) -> Iterator[dict[str, Any]]:
-    """Emulated clients on four actors; the last node is stopped in the middle of a round."""
+    """Emulated clients with states on four actors; the last node is stopped in the middle of a round.
+
+    It had one of two copies of some states.
+    """
     params, cohort = random_params(1), names(64)
-    rounds = Rounds(cluster.pool(NODES), sleeps=True)
-    rounds.run(params, cohort)  # measures the times
+    rounds = Rounds(cluster.pool(NODES), EmulatedTraining(True, keeps_state=True))
+    first = rounds.run(params, cohort)  # measures the times
     whole = rounds.run(params, cohort)
     stop = threading.Timer(whole["seconds"] / 2, lambda: cluster.cluster.remove_node(cluster.nodes[-1], False))
     stop.start()
@@ -221,7 +232,7 @@ def measure_death(cluster: NodeCluster) -> Iterator[dict[str, Any]]:
         "before": whole["seconds"],
         "death": dead["seconds"],
         "after": after["seconds"],
-        "same_bits": all(row["same_bits"] for row in (whole, dead, after)),
+        "same_bits": all(row["same_bits"] for row in (first, whole, dead, after)),
     }
 
 
@@ -245,7 +256,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axes.legend(frameon=False, fontsize=8)
     received = [row for row in rows if row["part"] == "traffic"]
     for tree, label in ((True, "summed on the actors"), (False, "updates through the driver")):
-        chosen = [row for row in received if row["tree"] is tree]
+        chosen = [row for row in received if row["tree"] is tree and not row.get("states")]
         panels[2].plot([r["clients"] for r in chosen], [r["received_mb"] for r in chosen], marker="o", label=label)
     panels[2].set(xlabel="clients of a round", ylabel="MB", title="The driver receives (1 M numbers)", yscale="log")
     panels[2].set_xticks(sorted({row["clients"] for row in received}))

@@ -17,7 +17,7 @@ from motet.core.script import Program, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Executor, Job, Work
 from motet.experiment.deploy.ray_actor import RayActor
-from motet.experiment.deploy.remote_terms import NewStates, TermRunner
+from motet.experiment.deploy.remote_terms import TaskStates, TermRunner
 from motet.transport.client_runtime import ClientRuntime
 
 MEAN_SECONDS = 0.1  # of an emulated client
@@ -74,23 +74,29 @@ class PauseExecutor(Executor):
 
 @dataclass(frozen=True)
 class EmulatedTraining(Program):
-    """Every client takes its time and returns an update."""
+    """Every client takes its time and returns an update. With `keeps_state`, it also keeps it, and starts from it."""
 
     sleeps: bool
+    keeps_state: bool = False
     name: str = "emulated"
 
     def round(self, params: Params, cohort: tuple[str, ...]) -> Script[Weighted]:
         return (yield from total(self.train, to_all(cohort, params)))
 
     @work(reveals="sum")
-    def train(self, client: str, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
+    def train(self, client: str, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
         examples, speed = client_traits(client)
-        after = yield Pause(params, training_seconds(client) if self.sleeps else 0.0, speed)
-        return Weighted(after - params, float(examples)), None
+        start = params if client_state is None else params + client_state
+        after = yield Pause(start, training_seconds(client) if self.sleeps else 0.0, speed)
+        update = after - params
+        return Weighted(update, float(examples)), update if self.keeps_state else None
 
 
-def make_runtime(sleeps: bool, executor: Executor, states: Any) -> ClientRuntime:
-    return ClientRuntime([EmulatedTraining(sleeps)], lambda client, *_: client, executor, states)
+TRAININGS = [EmulatedTraining(sleeps, keeps_state) for sleeps in (False, True) for keeps_state in (False, True)]
+
+
+def make_runtime(training: EmulatedTraining, executor: Executor, states: Any) -> ClientRuntime:
+    return ClientRuntime([training], lambda client, *_: client, executor, states)
 
 
 class EmulatingActor(RayActor):
@@ -99,6 +105,6 @@ class EmulatingActor(RayActor):
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.executor, self.shared_values, self.runners = PauseExecutor(), {}, {}
-        for sleeps in (False, True):
-            states = NewStates()
-            self.runners[str(sleeps)] = TermRunner(make_runtime(sleeps, self.executor, states), states)
+        for training in TRAININGS:
+            states = TaskStates()
+            self.runners[str(training)] = TermRunner(make_runtime(training, self.executor, states), states)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError
 from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.federation_builder import build_federation
@@ -79,8 +79,9 @@ def config() -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def personal_config() -> RunConfig:
-    return load_recipe("toy-classification", [*SETTINGS, "algorithm=fedrep"])
+def stateful_config() -> RunConfig:
+    changes = ["rounds=3", "algorithm=ditto", "solver.keep_state=true", "codec.up=[{top_k: {share: 0.5}}]"]
+    return load_recipe("toy-classification", [*SETTINGS, *changes])
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def plan(config: RunConfig) -> RunPlan:
 
 
 @pytest.fixture(scope="module")
-def ray_executor(config: RunConfig, personal_config: RunConfig, plan: RunPlan) -> Iterator[Any]:
+def ray_executor(config: RunConfig, stateful_config: RunConfig, plan: RunPlan) -> Iterator[Any]:
     """An executor with two actors."""
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
@@ -97,7 +98,7 @@ def ray_executor(config: RunConfig, personal_config: RunConfig, plan: RunPlan) -
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own name; actors would wait for all other tests
     federation: Any = plan.federation
     local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation])
-    executor = connect_ray(RayOptions(actors=2), local, [config, personal_config])
+    executor = connect_ray(RayOptions(actors=2), local, [config, stateful_config])
     yield executor
     executor.close()
 
@@ -153,33 +154,61 @@ def test_a_sum_on_actors_has_the_same_bits_after_one_of_them_died(
 
 
 def test_jobs_on_actors_give_the_same_bits(plan: RunPlan, ray_executor: Any, local_run: FederatedRun) -> None:
-    """Clients with a state run in the driver, and only their jobs on actors."""
+    """Without sums on the actors, clients run in the driver, and only their jobs on actors."""
     run = FederatedRun(plan, ray_executor)
     run.run_rounds()
     assert serialize(run.state) == serialize(local_run.state)
     assert not run.engine.mailbox.failures
 
 
-def test_states_that_clients_create_on_actors_return_to_the_driver(
-    personal_config: RunConfig, plan: RunPlan, ray_executor: Any
+def test_client_states_stay_with_the_actors_while_one_dies_and_the_run_is_resumed(
+    stateful_config: RunConfig, plan: RunPlan, ray_executor: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The first round is summed on the actors. Then clients have a state, and their jobs travel."""
+    """A client has a personal model, the optimizers of two trainings, and the residual of a codec."""
     from motet.experiment.deploy.ray_transport import connect_actors
 
     federation: Any = plan.federation
-    personal_plan = build_plan(personal_config, federation, build_components(personal_config))
-    local = FederatedRun(personal_plan, SerialExecutor(torch.device("cpu")))
-    remote = FederatedRun(
-        personal_plan, ray_executor, connect=connect_actors(personal_config, federation, ray_executor)
-    )
-    for run in (local, remote):
-        run.engine.run_round()
-    transport: Any = remote.engine.transport
-    assert transport.tree is not None
-    for run in (local, remote):
-        run.engine.run_round()
-    assert transport.tree is None
-    assert serialize(remote.state) == serialize(local.state)
-    states, expected = (run.storage.client_states.values for run in (remote, local))
-    assert len(expected) == 4
-    assert {key: serialize(state) for key, state in states.items()} == {k: serialize(s) for k, s in expected.items()}
+    stateful_plan = build_plan(stateful_config, federation, build_components(stateful_config))
+    connect = connect_actors(stateful_config, federation, ray_executor)
+    local = FederatedRun(stateful_plan, SerialExecutor(torch.device("cpu")))
+    for _ in range(3):
+        local.engine.run_round()
+    remote = FederatedRun(stateful_plan, ray_executor, folder=tmp_path, connect=connect)
+    remote.engine.run_round()
+    states, pool = remote.storage.client_states, ray_executor.pool
+    assert len(states.remote) == 4 * 4
+    received_before, killed_tasks = pool.bytes_received, kill_once_busy(ray_executor, monkeypatch)
+    remote.engine.run_round()  # repeated tasks begin with the states before the round
+    assert killed_tasks
+    assert pool.bytes_received - received_before < 2 * len(serialize(remote.state))
+    assert not states.values
+    assert len(states.remote) == 4 * 4
+    remote.save()
+    resumed = FederatedRun(stateful_plan, ray_executor, folder=tmp_path, connect=connect)
+    assert resumed.resume()
+    resumed.engine.run_round()
+    assert serialize(resumed.state) == serialize(local.state)
+    assert resumed.engine.progress.traffic == local.engine.progress.traffic
+    resumed.storage.client_states.recall()  # as at the end of a run
+    kept, expected = (run.storage.client_states.values for run in (resumed, local))
+    assert {key: serialize(state) for key, state in kept.items()} == {k: serialize(s) for k, s in expected.items()}
+
+
+def test_a_client_state_is_read_from_its_second_node_and_a_lost_one_ends_the_run(
+    ray_executor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from motet.experiment.deploy.ray_actor import load_first, pack
+
+    pool, actor = ray_executor.pool, ray_executor.pool.idle[0]
+    first, *_ = actor.take_states.options(num_returns=2).remote("no such run", [])  # its results are errors
+    second = ray.put(pack({"w": torch.ones(3)}))
+    assert load_first([first, second])["w"].equal(torch.ones(3))
+    assert pool.load_state([("node-1", first), ("node-2", second)])["w"].equal(torch.ones(3))
+    with pytest.raises(RunError, match="motet resume"):
+        pool.load_state([("node-1", first)])
+    copies = [("node-1", "first"), ("node-2", "second"), ("node-3", "third")]
+    monkeypatch.setattr(pool, "nodes", {"left": "node-1", "actor": "node-3"})
+    monkeypatch.setattr(pool, "restarting", {"answer": "left"})  # its node may be gone
+    assert pool._order(copies, "actor") == ["third", "second", "first"]

@@ -11,7 +11,7 @@ import torch
 from motet.core.params import Params
 from motet.experiment.loop import run_storage
 from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION
-from motet.transport.client_state import ClientStates
+from motet.transport.client_state import ClientStates, StateSource
 from motet.transport.private_files import write_atomically
 
 # Device and host budgets in bytes: all on the device; some in files; some in host memory; some in each.
@@ -75,6 +75,43 @@ def test_restored_states_are_those_of_the_checkpoint(device_budget: int, host_bu
     restored.commit_round()
     unchanged = {files["p", f"c{i}"] for i in range(1, 4)}
     assert set(restored.save().values()) & set(files.values()) == unchanged
+
+
+def test_states_of_other_processes_are_only_read_to_save_or_recall_them(tmp_path: Path) -> None:
+    loads: list[str] = []
+
+    def source(client: str, value: float) -> StateSource:
+        def load() -> Params:
+            loads.append(client)
+            return make_state(value)
+
+        return StateSource(load, remote=f"address of {client}")
+
+    states = ClientStates(tmp_path / "states", device_budget=0)
+    states.put("p", "local", make_state(0))
+    for k in (1, 2):
+        states.put("p", f"c{k}", source(f"c{k}", k))
+    states.commit_round()
+    before = states.sources("c1")
+    states.put("p", "c1", source("c1", 10))
+    assert [before["p"].remote, states.sources("local")["p"].remote] == ["address of c1", None]
+    assert not loads
+    assert (read_value(states, "c1"), read_value(states, "c2")) == (10, 2)
+    assert float(before["p"].load().flat[0]) == 1  # as it was
+    states.discard_round()
+    files = states.save()
+    loads.clear()
+    states.save()
+    assert read_value(states, "c1") == 1  # from its file
+    states.put("p", "c2", source("c2", 20))
+    states.commit_round()
+    assert not loads
+    states.recall()
+    assert loads == ["c2"]
+    assert (read_value(states, "c1"), read_value(states, "c2"), read_value(states, "local")) == (1, 20, 0)
+    assert not states.remote
+    states.restore(files)
+    assert (read_value(states, "c2"), set(states.sources("c2"))) == (2, {"p"})
 
 
 def test_nothing_is_written_while_host_memory_suffices(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,29 @@ import ray
 
 from motet.core.errors import RunError, first_line
 from motet.experiment.deploy.load_balancing import QueuedTask, TimeEstimates, WorkItem, spread
-from motet.experiment.deploy.ray_actor import TaskMessage, unpack
+from motet.experiment.deploy.ray_actor import TaskMessage, pack, packet_bytes, read_first, unpack
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
+from motet.transport.client_state import StateKey, StateSource
 from motet.wire.format import Buffer, buffer_bytes, encode_header
+
+StateCopy = tuple[str, Any]  # the node that has it, and a reference to it
+STATE_LOST = (
+    "the state of a client was lost with all nodes that had it; continue after the last checkpoint: motet resume."
+)
 
 
 @dataclass(eq=False)
 class RemoteTask:
-    """A job, or the requests of several clients. `make_value` returns what is sent; it is called when it is sent."""
+    """A job, or the requests of several clients. `make_value` returns what is sent; it is called when it is sent.
+
+    `states` are those that the clients had before.
+    """
 
     items: tuple[WorkItem, ...]
     make_value: Callable[[], Any]
     key: Any = None  # of the caller
+    states: Mapping[StateKey, StateSource] = field(default_factory=dict)
     failures: int = 0
 
 
@@ -48,6 +58,7 @@ class ActorPool:
         self.running: dict[Any, tuple[Any, list[RemoteTask], list[Any]]] = {}  # by the reference to the reports
         self.restarting: dict[Any, Any] = {}  # reference to the answer of an actor that died -> the actor
         self.queue: list[QueuedTask[RemoteTask]] = []  # a heap with the longest task first
+        self.nodes: dict[Any, str] = {}  # of actors, as far as is known
         self.estimates = TimeEstimates()
         self.stored: dict[int, tuple[Buffer, Any]] = {}  # tensors of queued and running tasks in Ray's object store
         self.submitted = self.bytes_sent = self.bytes_received = self.examples_processed = 0
@@ -74,6 +85,10 @@ class ActorPool:
             actor, tasks, results = self.running.pop(ready)
             try:
                 reports = [unpack(packet) for packet in self.fetch(ready)]
+            except ray.exceptions.RayTaskError as error:
+                if is_loss(error.cause):
+                    raise RunError(STATE_LOST) from error
+                raise
             except ray.exceptions.RayActorError as error:
                 self.restarting[actor.capacity.options(max_task_retries=-1).remote()] = actor
                 if completions := self._repeat(tasks, error):
@@ -84,10 +99,24 @@ class ActorPool:
 
     def fetch(self, reference: Any) -> Any:
         """Return a value from Ray's object store, and count its bytes."""
-        value = ray.get(reference)
-        packets = value if isinstance(value, list) else [value]
-        self.bytes_received += sum(len(header) + sum(a.nbytes for a in arrays) for header, arrays in packets)
+        return self._count(ray.get(reference))
+
+    def load_state(self, copies: Sequence[StateCopy]) -> Any:
+        """Return a client state of which nodes have copies, and count its bytes."""
+        try:
+            return unpack(self._count(read_first(self._order(copies))))
+        except ray.exceptions.RayError as error:
+            raise RunError(STATE_LOST) from error
+
+    def _count(self, value: Any) -> Any:
+        self.bytes_received += sum(map(packet_bytes, value if isinstance(value, list) else [value]))
         return value
+
+    def _order(self, copies: Sequence[StateCopy], actor: Any = None) -> list[Any]:
+        """Return references to copies: first one on the node of the actor, last those on nodes that may be gone."""
+        gone = {self.nodes.get(each) for each in self.restarting.values()}
+        nearest = sorted(copies, key=lambda copy: (copy[0] in gone, copy[0] != self.nodes.get(actor)))
+        return [reference for _, reference in nearest]
 
     def release(self) -> None:
         """Forget the tensors of finished tasks, if none is open."""
@@ -131,10 +160,19 @@ class ActorPool:
         messages: list[TaskMessage] = []
         for task in tasks:
             header, tensors = encode_header(task.make_value(), _find_key)
-            messages.append((header, [self._store(tensor) for tensor in tensors]))
+            states = [(*key, self._locate(source, actor)) for key, source in task.states.items()]
+            messages.append((header, [self._store(tensor) for tensor in tensors], states))
             self.bytes_sent += len(header)
         reports, *results = actor.run_tasks.options(num_returns=1 + len(tasks)).remote(messages)
         self.running[reports] = (actor, tasks, results)
+
+    def _locate(self, source: StateSource, actor: Any) -> list[Any]:
+        """Return references to the copies of a state. One that this process has is stored until the task ends."""
+        if source.remote is not None:
+            return self._order(source.remote, actor)
+        packet = pack(source.load())
+        self.bytes_sent += packet_bytes(packet)
+        return [ray.put(packet)]
 
     def _store(self, tensor: Buffer) -> Any:
         """Put a tensor into Ray's object store; once, even if many tasks have it, as they have the global model."""
@@ -148,3 +186,8 @@ class ActorPool:
 def _find_key(value: object) -> str | None:
     """Return the key of what actors have already: models and corpora."""
     return value.key if isinstance(value, Model | Features) else None
+
+
+def is_loss(cause: BaseException | None) -> bool:
+    """True if a method failed because a value that it needs was lost with an actor or a node."""
+    return isinstance(cause, ray.exceptions.ObjectLostError | ray.exceptions.RayActorError)

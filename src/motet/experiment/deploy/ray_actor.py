@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.modules.model import Model
+from motet.transport.client_state import StateKey
 from motet.wire.format import buffer_bytes, decode_header, encode_header, read_header, tensor_from_bytes
 
 try:
@@ -30,7 +33,11 @@ except ImportError:  # pragma: no cover
     raise ConfigError(f"transport.type=ray needs ray; run: {install_command('ray')}") from None
 
 Packet = tuple[bytes, list[np.ndarray]]  # a value in the format of our messages: its header and its tensors
-TaskMessage = tuple[bytes, list[Any]]  # the same, with references to Ray's object store as tensors
+StateRefs = list[tuple[str, str, list[Any]]]  # program, client, and references to copies of the client's state
+TaskMessage = tuple[bytes, list[Any], StateRefs]  # a header, references to its tensors, and the states that it may read
+
+
+FIRST_WAIT = 1.0  # seconds for a copy of a client state, before the next one is tried
 
 
 def pack(value: object) -> Packet:
@@ -46,6 +53,35 @@ def unpack(packet: Packet, resolve: Callable[[str], Any] | None = None) -> Any:
         return tensor_from_bytes(next(remaining).data, dtype, shape)
 
     return decode_header(read_header(memoryview(header))[0], next_tensor, resolve)
+
+
+def packet_bytes(packet: Packet) -> int:
+    header, arrays = packet
+    return len(header) + sum(array.nbytes for array in arrays)
+
+
+def read_first(copies: Sequence[Any]) -> Any:
+    """Return the value of the first reference that can be read. If all are lost, raise Ray's error.
+
+    Ray notices only after half a minute that a node is gone. So if a copy takes long, the next one is tried.
+    """
+    remaining, seconds = [*copies], FIRST_WAIT
+    while True:
+        for reference in [*remaining]:
+            try:
+                return ray.get(reference, timeout=seconds)
+            except ray.exceptions.GetTimeoutError:
+                continue
+            except ray.exceptions.RayError:
+                remaining.remove(reference)
+                if not remaining:
+                    raise
+        seconds *= 2
+
+
+def load_first(copies: Sequence[Any]) -> Any:
+    """Return the client state of which these are copies."""
+    return unpack(read_first(copies))
 
 
 class RayActor:
@@ -82,9 +118,11 @@ class RayActor:
 
         So the driver can read the reports and leave the results where they are.
         """
-        tasks = [unpack((header, ray.get(refs)), self.shared_values.__getitem__) for header, refs in messages]
+        tasks = [unpack((header, ray.get(refs)), self.shared_values.__getitem__) for header, refs, _ in messages]
         if all(isinstance(task, TermsTask) for task in tasks):
-            outcomes = self.runners[tasks[0].run].run(tasks)
+            states = {(p, client): partial(load_first, copies) for *_, refs in messages for p, client, copies in refs}
+            node = ray.get_runtime_context().get_node_id()
+            outcomes = [(replace(r, node=node), x) for r, x in self.runners[tasks[0].run].run(tasks, states)]
         else:
             outcomes = self._run_jobs(tasks)
         return [[pack(report) for report, _ in outcomes], *(pack(result) for _, result in outcomes)]
@@ -106,6 +144,14 @@ class RayActor:
                     outcomes[key] = (("", "", seconds), result)
             start = end
         return [outcomes[index] for index in range(len(jobs))]
+
+    def take_states(self, run: str, keys: list[StateKey]) -> list[Any]:
+        """Return None, and then new client states, each on its own. They stay in the object store of this node."""
+        return [None, *map(pack, self.runners[run].states.take(keys))]
+
+    def copy_states(self, *packets: Packet) -> list[Any]:
+        """Return None, and then client states of another node. They are stored here a second time."""
+        return [None, *packets]
 
     def sum_block(self, limits: Packet, *packets: Packet) -> Packet:
         """Add terms that were computed by several actors."""

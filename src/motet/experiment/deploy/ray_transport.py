@@ -16,10 +16,11 @@ from motet.core.script import ClientId, Collector
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.actor_pool import ActorPool, Completion, RemoteTask
+from motet.experiment.deploy.actor_pool import ActorPool, Completion, RemoteTask, is_loss
 from motet.experiment.deploy.load_balancing import WorkItem
 from motet.experiment.deploy.ray_actor import pack, unpack
 from motet.experiment.deploy.ray_executor import RayExecutor
+from motet.experiment.deploy.ray_states import ExchangeStates
 from motet.experiment.deploy.remote_terms import TermsReport, TermsTask
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.run_config import RunConfig
@@ -44,7 +45,7 @@ class SumSetup:
 class RayTransport:
     """Runs clients in this process with their jobs on actors; or whole clients on actors, if only their sum is read.
 
-    Clients with a state, and clients with a simulated attack, run in this process.
+    Clients with a simulated attack run in this process.
     """
 
     def __init__(self, runtime: ClientRuntime, pool: ActorPool, setup: SumSetup) -> None:
@@ -54,9 +55,9 @@ class RayTransport:
 
     def choose_collector(self, collector: Collector) -> Collector:
         states = self.runtime.client_states
-        is_stateless = isinstance(states, ClientStates) and states.is_empty and self.runtime.tamper is None
         self.tree = None
-        if not is_stateless or not isinstance(collector, RunningSum):
+        is_honest = self.runtime.tamper is None
+        if not (is_honest and isinstance(collector, RunningSum) and isinstance(states, ClientStates)):
             return collector
         self.tree = TreeSum(self.pool, self.setup, collector.limits, states)
         return self.tree
@@ -85,10 +86,13 @@ class TreeSum:
 
     It is also the collector of the exchange. If an actor dies, the parts that it had are computed again: its node may be
     gone with them, and Ray takes half a minute to notice.
+
+    New client states stay on the actors' nodes (`ray_states.py`).
     """
 
-    def __init__(self, pool: ActorPool, setup: SumSetup, limits: TermLimits, states: Any) -> None:
-        self.pool, self.setup, self.limits, self.states = pool, setup, limits, states
+    def __init__(self, pool: ActorPool, setup: SumSetup, limits: TermLimits, states: ClientStates) -> None:
+        self.pool, self.setup, self.limits = pool, setup, limits
+        self.states = ExchangeStates(pool, setup.run, states)
         self.requests: list[Request] = []
         self.replies: deque[Reply] = deque()
         self.open: set[int] = set()  # parts that are not computed yet
@@ -115,14 +119,16 @@ class TreeSum:
                 self._wait_completed()
             try:
                 part: PartialSum = unpack(self.pool.fetch(self._reduce(self._blocks())))
+                self.states.check()
                 break
             except ray.exceptions.RayError as error:
-                if isinstance(error, ray.exceptions.RayTaskError) and not _is_lost(error.cause):
+                if isinstance(error, ray.exceptions.RayTaskError) and not is_loss(error.cause):
                     raise
                 self._submit(self.parts)  # it is not known which parts were lost
                 failure = error
         else:
             raise RunError(f"a sum was lost {self.pool.restarts + 1} times with its node: {first_line(failure)}")
+        self.states.commit()
         self.parts.clear()
         self.pool.release()
         return PartialSum(part.sum and part.sum.to(self.setup.device), part.weight).mean()
@@ -134,7 +140,8 @@ class TreeSum:
             items = tuple(
                 WorkItem(r.address, r.client, float(self.setup.client_size(r.client)) or 1.0) for r in requests
             )
-            self.pool.submit(RemoteTask(items, partial(self._make_task, requests), index))
+            states = self.states.sources([request.client for request in requests])
+            self.pool.submit(RemoteTask(items, partial(self._make_task, requests), index, states))
 
     def _make_task(self, requests: Sequence[Request]) -> TermsTask:
         payloads = {id(request.payload): request.payload for request in requests}
@@ -154,6 +161,8 @@ class TreeSum:
             index = completion.task.key
             self.open.discard(index)
             self._record_seconds(completion.task.items, completion.report.seconds)
+            self.pool.nodes[completion.actor] = completion.report.node
+            self.states.take(completion)
             if index not in self.parts:  # a part that is repeated has no news
                 self.replies += self._read_replies(completion)
             self.parts[index] = completion
@@ -169,8 +178,6 @@ class TreeSum:
     def _read_replies(self, completion: Completion) -> list[Reply]:
         report: TermsReport = completion.report
         self.pool.examples_processed += report.examples_processed
-        for program, client, state in report.states:
-            self.states.put(program, client, state)
         start, replies = completion.task.key * self.part_size, []
         for request, term in zip(self.requests[start:], report.replies, strict=False):
             value = SummedTerm(MessageSize(term.payload_bytes, term.wire_bytes), term.problem)
@@ -214,7 +221,3 @@ def choose_part_size(clients: int, actors: int, packs: bool) -> int:
     while size < clients and -(-clients // (2 * size)) >= wanted:
         size *= 2
     return size
-
-
-def _is_lost(cause: BaseException | None) -> bool:
-    return isinstance(cause, ray.exceptions.ObjectLostError | ray.exceptions.RayActorError)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import StateKey
 from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.reply_validation import INVALID_REPLY, TermChecker
 from motet.transport.requests import Reply, Request
@@ -53,48 +54,57 @@ class TermReport:
 @message
 @dataclass(frozen=True, eq=False)
 class TermsReport:
-    """What the driver learns about a task. `states` are new client states as (program, client, state).
+    """What the driver learns about a task. `states` are the (program, client) of new client states.
 
-    States and examples belong to all tasks that ran together; the first report has them.
+    Examples belong to all tasks that ran together; the first report has them.
     """
 
     replies: tuple[TermReport, ...]
     seconds: tuple[float, ...]
     states: tuple[Any, ...] = ()
     examples_processed: int = 0
+    node: str = ""  # where the task ran
 
 
 TermsResult = PartialSum | tuple[Weighted | None, ...]
+LoadState = Callable[[], Any]
 
 
-class NewStates:
-    """The states of clients that had none before this exchange."""
+class TaskStates:
+    """The client states that the tasks of an actor read and write. One is loaded when its client reads it."""
 
     def __init__(self) -> None:
-        self.values: dict[tuple[str, ClientId], Any] = {}
+        self.loaders: Mapping[StateKey, LoadState] = {}
+        self.new: dict[StateKey, Any] = {}  # until `take`
+
+    def begin(self, loaders: Mapping[StateKey, LoadState]) -> None:
+        """Start tasks with these states."""
+        self.loaders = loaders
+        self.new.clear()
 
     def get(self, program: str, client: ClientId) -> Any:
-        return self.values.get((program, client))
+        key = (program, client)
+        if key in self.new:
+            return self.new[key]
+        return self.loaders[key]() if key in self.loaders else None
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
-        self.values[program, client] = value
+        self.new[program, client] = value
 
-    def take(self) -> tuple[Any, ...]:
-        """Remove and return all states."""
-        states = tuple((program, client, value) for (program, client), value in self.values.items())
-        self.values.clear()
-        return states
+    def take(self, keys: Iterable[StateKey]) -> list[Any]:
+        """Remove and return new states."""
+        return [self.new.pop(key) for key in keys]
 
 
 class TermRunner:
     """Runs the client methods of one run."""
 
-    def __init__(self, runtime: ClientRuntime, states: NewStates) -> None:
+    def __init__(self, runtime: ClientRuntime, states: TaskStates) -> None:
         self.runtime, self.states = runtime, states
 
     @staticmethod
     def build(config: RunConfig, federation: Federation, executor: Executor) -> TermRunner:
-        components, states = build_components(config), NewStates()
+        components, states = build_components(config), TaskStates()
         runtime = ClientRuntime(
             components.client_programs,
             keep_optimizers(federation.context, states, components.algorithm, config.rounds),
@@ -105,8 +115,11 @@ class TermRunner:
         )
         return TermRunner(runtime, states)
 
-    def run(self, tasks: Sequence[TermsTask]) -> list[tuple[TermsReport, TermsResult]]:
-        """Run the requests of all tasks together, so that the executor can pack them."""
+    def run(
+        self, tasks: Sequence[TermsTask], states: Mapping[StateKey, LoadState] = {}
+    ) -> list[tuple[TermsReport, TermsResult]]:
+        """Run the requests of all tasks together, so that the executor can pack them. New states wait in `states`."""
+        self.states.begin(states)
         early = ReorderBuffer()  # one for all tasks, so that it bounds the memory of the actor
         sums = [TermSum(task, self.runtime.channel, early) for task in tasks]
         by_request = {request.id: term_sum for term_sum in sums for request in term_sum.task.requests}
@@ -115,10 +128,15 @@ class TermRunner:
             end = time.perf_counter()
             by_request[reply.id].take(reply, end - start)
             start = end
-        outcomes = [term_sum.finish() for term_sum in sums]
+        self.states.loaders = {}
         examples = self.runtime.executor.examples_processed - examples_before
-        report = replace(outcomes[0][0], states=self.states.take(), examples_processed=examples)
-        return [(report, outcomes[0][1]), *outcomes[1:]]
+        return [self._finish(term_sum, 0 if k else examples) for k, term_sum in enumerate(sums)]
+
+    def _finish(self, term_sum: TermSum, examples: int) -> tuple[TermsReport, TermsResult]:
+        report, result = term_sum.finish()
+        clients = {request.client for request in term_sum.task.requests}
+        states = tuple(key for key in self.states.new if key[1] in clients)
+        return replace(report, states=states, examples_processed=examples), result
 
     def _full_requests(self, task: TermsTask) -> Iterator[Request]:
         """Yield the requests with their payloads, which are decoded and moved to the device once for all clients."""

@@ -178,6 +178,7 @@ class FederatedRun:
 
     def _build_result(self, clients: ClientResults) -> RunResult:
         engine, metrics = self.engine, self.storage.metrics
+        self.storage.client_states.recall()
         federation = self.plan.federation
         primary_metric = federation.task.primary_metric
         own_scores = [s[federation.group_for(c).task.primary_metric] for c, s in clients.scores.items()]
