@@ -95,7 +95,8 @@ def build_comparison_table(results: Sequence[tuple[str, float | None, float | No
 
 def build_power_table(plans: Sequence[SeedPlan], difference: float) -> Table:
     """Build a table with the number of seeds that each column needs."""
-    table = Table(title=f"Seeds for a difference of {difference:g} points", title_justify="left", header_style="bold")
+    unit = "point" if difference == 1 else "points"
+    table = Table(title=f"Seeds for a difference of {difference:g} {unit}", title_justify="left", header_style="bold")
     table.add_column("column", overflow="fold")
     for name in ("seeds so far", "deviation between seeds", "error from the test set", "seeds", "for the worst pair"):
         table.add_column(name, justify="right")
