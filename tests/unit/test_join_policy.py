@@ -12,12 +12,17 @@ from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptan
 
 from motet.cli.policy import init
 from motet.core.errors import ConfigError, PrivacyError
+from motet.core.layers import Layers
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
 from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
+from motet.experiment.deploy.work_limit import count_tokens
 from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.jobs import Infer
+from motet.learning.objectives.completion import GeneratedCompletions
+from motet.learning.objectives.readouts import GeneratedTokens
 from motet.privacy.dp_sum import ClipRequest
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
@@ -60,6 +65,7 @@ def test_plain_updates_are_refused_unless_the_person_allows_them_by_name(folder:
         (JoinPolicy(min_noise=2.0), {"privacy": LOCAL_NOISE}, "privacy.noise is 1; policy.min_noise is 2"),
         (JoinPolicy(), {"privacy": {**LOCAL_NOISE, "seeded": True}}, "privacy.seeded is true"),
         (JoinPolicy(max_epsilon=8.0), {}, "there is no noise, so ε has no limit"),
+        (JoinPolicy(max_rounds=9), {}, "the run has 10 rounds; policy.max_rounds is 9"),
     ],
 )
 def test_a_weaker_run_is_refused(folder: Path, policy: JoinPolicy, sections: dict[str, Any], message: str) -> None:
@@ -233,6 +239,51 @@ def test_the_evaluation_after_the_last_round_is_no_further_round(tmp_path: Path)
         assert client.ask("secure.advertise", f"{method}?0", round=3).error is None
         reply = client.ask("secure.upload", UploadRequest({}, client.model), round=3)
         assert ("agreed to a run of 3 rounds" in (reply.error or "")) == is_refused
+
+
+def test_a_new_run_is_no_way_to_get_more_rounds(tmp_path: Path) -> None:
+    """The rounds of a run were limited, but a server could start a new one, also in the same process."""
+    client = join_plain(tmp_path, sections={"rounds": 2}, max_rounds=3)
+    assert [client.ask("fedavg.train", client.model, round=round).error for round in range(2)] == [None, None]
+    other = make_acceptance(tmp_path / "other", rounds=2)
+    assert other.run != client.acceptance.run
+    client.setup = client.builder(other)
+    assert client.ask("fedavg.train", client.model).error is None
+    assert "3 rounds of all runs, and its limit is 3" in (client.ask("fedavg.train", client.model, round=1).error or "")
+    assert client.ask("fedavg.train", client.model).error is None  # a round that has begun is repeated
+
+
+@pytest.mark.parametrize(
+    ("sections", "is_joined"),
+    [
+        ({"solver": {"epochs": 10**9}}, False),
+        ({"solver": {"steps": 10**12, "batch": 10**9}}, False),
+        ({"algorithm": "pfedme", "solver": {"epochs": 10**9, "optimizer": "sgd"}}, False),  # plans its steps itself
+        ({"algorithm": {"type": "fedrep", "head_epochs": 10**9}}, True),
+    ],
+)
+def test_a_server_cannot_ask_for_endless_work(tmp_path: Path, sections: dict[str, Any], is_joined: bool) -> None:
+    if not is_joined:
+        with pytest.raises(PrivacyError, match=r"one training of this run needs .* raise policy.tokens_per_round"):
+            join_plain(tmp_path, sections=sections)
+        return
+    client = join_plain(tmp_path, sections=sections)
+    error = client.ask("fedrep.train", client.model.select_layers(Layers.parse("embeddings", "layers"))).error or ""
+    assert "round 0 needs" in error
+    assert "this client's limit is 10,000,000,000 per round" in error
+
+
+def test_all_jobs_of_a_round_count(tmp_path: Path) -> None:
+    client = join_plain(tmp_path, tokens_per_round=500)
+    assert client.ask("fedavg.train", client.model).error is None
+    errors = [client.ask("evaluate.report_metrics", client.evaluation()).error or "" for _ in range(50)]
+    assert errors[0] == ""
+    assert "round 0 needs" in errors[-1]
+    assert client.ask("fedavg.train", client.model, round=1).error is None
+    context = client.setup.runtime.make_context("north", 0, "", lambda *_: pytest.fail(), lambda _: None)
+    for readout in (GeneratedCompletions(10**9), GeneratedTokens(num_beams=1, max_new_tokens=10**9)):
+        job = Infer(context.model, client.model, context.participant.split("test"), readout)
+        assert count_tokens(job) > 10**9  # also what may be generated
 
 
 def test_a_server_cannot_fill_the_disk_with_the_audit_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,10 +117,15 @@ class Context:
     shuffle_seed: Seed | None = None
     kept_optimizers: KeptOptimizers | None = None
     on_fit: Callable[[Context, FitResult], None] | None = None
+    on_job: Callable[[Context, Job], None] | None = None
 
     def observe_fits(self, on_fit: Callable[[Context, FitResult], None]) -> Context:
         """Return a context that calls a function with the result of each training."""
         return replace(self, on_fit=on_fit)
+
+    def observe_jobs(self, on_job: Callable[[Context, Job], None]) -> Context:
+        """Return a context that calls a function with each job before it begins. It may raise an error."""
+        return replace(self, on_job=on_job)
 
     def keep_optimizers(self, kept: KeptOptimizers) -> Context:
         """Return a context in which trainings with `solver.keep_state` continue with these optimizers."""
@@ -216,6 +221,8 @@ class Context:
 
     def _submit(self, job: Job) -> Generator[Job, Any, Any]:
         try:
+            if self.on_job is not None:
+                self.on_job(self, job)
             return (yield job)
         except MotetError as error:
             raise RunError(f"{self.client}, round {self.round}: {error}") from error

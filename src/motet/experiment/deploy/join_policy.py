@@ -48,6 +48,8 @@ class JoinPolicy:
     evaluation: bool = True  # evaluate the model of a round on the test split
     seconds_between_rounds: float = 0.0
     rounds_per_day: int | None = None
+    max_rounds: int | None = None  # over all runs of this client
+    tokens_per_round: int | None = 10_000_000_000  # of texts that a model reads or writes, each pass counted
     bytes_per_day: int | None = None  # that leave this machine
     encrypted_state: bool = False  # join only with a key that encrypts what this client stores
 
@@ -92,6 +94,8 @@ class JoinPolicy:
             problems.append(
                 f"the algorithm is {config.algorithm.type}; policy.algorithms has {_join_names(self.algorithms)}"
             )
+        if self.max_rounds is not None and config.rounds > self.max_rounds:
+            problems.append(f"the run has {config.rounds} rounds; policy.max_rounds is {self.max_rounds}")
         _refuse(problems)
 
     def check_state_key(self, has_key: bool) -> None:
@@ -210,6 +214,7 @@ class JoinPolicy:
             else f"{privacy.trust_model}, {privacy.noise_multiplier:g} times the clip",
             "largest ε": "no limit" if self.max_epsilon is None else f"{self.max_epsilon:g} at δ = {self.delta:g}",
             "algorithm": config.algorithm.type,
+            "rounds": config.rounds,
             "limits": _describe_limits(self),
         }
 
@@ -231,6 +236,7 @@ def _describe_limits(policy: JoinPolicy) -> str:
     limits = {
         f"{policy.seconds_between_rounds:g} s between rounds": policy.seconds_between_rounds > 0,
         f"{policy.rounds_per_day} rounds per day": policy.rounds_per_day is not None,
+        f"{policy.max_rounds} rounds over all runs": policy.max_rounds is not None,
         f"{policy.bytes_per_day} bytes per day": policy.bytes_per_day is not None,
     }
     return ", ".join(text for text, is_set in limits.items() if is_set) or "none"

@@ -54,6 +54,13 @@ evaluation: true
 seconds_between_rounds: 0
 rounds_per_day: 200
 
+# Rounds of all runs in which this client took part with this --state-dir. A server that calls a run a new one gets no
+# further rounds.  [no limit]
+max_rounds: 2000
+
+# Work in one round: tokens of your texts that the model reads, counted in each pass, and tokens that it writes.  [10 billion]
+tokens_per_round: 10000000000
+
 # Bytes that may leave this machine in 24 hours.  [no limit]
 bytes_per_day: 20000000000
 

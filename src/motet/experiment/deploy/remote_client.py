@@ -34,6 +34,7 @@ from motet.experiment.deploy.client_models import ClientModels
 from motet.experiment.deploy.client_progress import ClientProgress
 from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.run_limits import limit_requests
+from motet.experiment.deploy.work_limit import WorkLimit
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import Precision, RunConfig
@@ -45,7 +46,7 @@ from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
-from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_runtime import ClientRuntime, ContextFactory
 from motet.transport.encrypted_files import EncryptionKey, StateFiles
 from motet.transport.journal import Journal
 
@@ -112,15 +113,19 @@ class ClientBuilder:
             components, programs = self._agree(acceptance, config, components)
             federation = build_client_federation(config, acceptance, options)
         self._log_offer(federation, programs)
+        make_context: ContextFactory = federation.context
         journal = Journal(self.run_folder, self._files)
         progress = ClientProgress(config.rounds, federation.task.primary_metric, self.log)
         if options.data is not None:
+            limit = WorkLimit(options.policy.tokens_per_round)
+            limit.check_algorithm(components.algorithm, federation.participant(options.names[0]).split("train"))
+            make_context = limit.observe_jobs(make_context)
             group = federation.server
             models = ClientModels(self.run_folder, group.name, acceptance, group.task.primary_metric, self._files)
             programs = [_observe_evaluation(program, models, progress) for program in programs]
         runtime = ClientRuntime(
             programs,
-            keep_optimizers(progress.observe_rounds(federation.context), journal, components.algorithm, config.rounds),
+            keep_optimizers(progress.observe_rounds(make_context), journal, components.algorithm, config.rounds),
             self._create_executor(federation),
             journal,
             components.channel,

@@ -149,6 +149,11 @@ class RequestGuard:
                 starts.setdefault((entry["run"], entry["round"]), entry["time"])
         if (self.run, round) in starts:
             return
+        if policy.max_rounds is not None and len(starts) >= policy.max_rounds:
+            raise PrivacyError(
+                f"this client has taken part in {len(starts)} rounds of all runs, and its limit is {policy.max_rounds} "
+                "(policy.max_rounds)."
+            )
         wait = policy.seconds_between_rounds - (now - max(starts.values(), default=-DAY))
         if wait > 0:
             raise PrivacyError(

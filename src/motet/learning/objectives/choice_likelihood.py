@@ -27,6 +27,10 @@ class CompletionsAndChoices(Readout):
     chunk_rows: ClassVar[int] = GeneratedCompletions.chunk_rows
     max_new_tokens: int = 64
 
+    @property
+    def max_written_tokens(self) -> int:
+        return self.max_new_tokens
+
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         return {**GeneratedCompletions(self.max_new_tokens).read(forward, batch), "choice": _choose(forward, batch)}
 

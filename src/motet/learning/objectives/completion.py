@@ -62,6 +62,10 @@ class GeneratedCompletions(Readout):
     chunk_rows: ClassVar[int] = 16  # generation is slow, so that workers share even a few prompts
     max_new_tokens: int = 64
 
+    @property
+    def max_written_tokens(self) -> int:
+        return self.max_new_tokens
+
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         decoding = _GreedyDecoding(self.max_new_tokens)
         tokens = forward.apply(decoding.generate, batch["input_ids"], batch["completion_start"])

@@ -39,6 +39,11 @@ class Readout(Protocol):
         """Rows that a CPU worker infers at a time. Constant, so that results do not depend on the number of workers."""
         return 512
 
+    @attribute
+    def max_written_tokens(self) -> int:
+        """The largest number of tokens that are generated for a row, over all beams."""
+        return 0
+
     @abstractmethod
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         """Run the model and return named tensors with one row per example."""
@@ -133,6 +138,10 @@ class GeneratedTokens(Readout):
     min_new_tokens: int = 0
     length_penalty: float = 2.0
     no_repeat_ngram_size: int = 0
+
+    @property
+    def max_written_tokens(self) -> int:
+        return self.num_beams * self.max_new_tokens
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         generated = forward.module.generate(
