@@ -230,12 +230,12 @@ class ScriptedLink:
         return memoryview(self.messages.pop(0))
 
 
-def run_client(*messages: bytes) -> tuple[str, list[str]]:
+def run_client(*messages: bytes, give_up_after: float = 0.0) -> tuple[str, list[str]]:
     """Return how the client ends, and what it logs."""
     setup = ClientSetup(Any, Any, "fingerprint", request_limits(MODEL_NUMBERS))  # type: ignore[arg-type]
     log: list[str] = []
     connect = ScriptedLink(*messages)
-    connection = ClientConnection(lambda: connect, make_join_request("a"), lambda _: setup, 0.0, log.append)
+    connection = ClientConnection(lambda: connect, make_join_request("a"), lambda _: setup, give_up_after, log.append)
     try:
         return connection.run(), log
     except Exception as error:
@@ -250,6 +250,16 @@ def test_a_server_cannot_fill_the_memory_of_a_client_that_joins() -> None:
     bomb = make_message(b'{"!":"JoinAccepted","fields":["0123abcd","s","d",{"!":"map","items":[["x",%s]]}]}' % lists)
     assert "the header has 10000013 items; at most 65536 are accepted" in run_client(bomb)[0]
     assert "the server answered with a Params" in run_client(serialize(Params.from_tensors({"w": torch.ones(4)})))[0]
+
+
+def test_a_client_that_cannot_read_the_first_answer_ends_at_once() -> None:
+    """It would not read a repeated answer either. Later it tries again, because the server may be under repair."""
+    unknown = make_message(b'{"!":"AnswerOfAPlugin","fields":[]}')
+    ending, log = run_client(unknown, give_up_after=600.0)
+    assert "AnswerOfAPlugin" in ending
+    assert "the same version of Motet, and the same packages with components" in ending
+    assert not log
+    assert run_client(ACCEPTANCE, give_up_after=0.0)[0].startswith("the server cannot be reached")
 
 
 def test_a_server_cannot_fill_the_memory_of_a_client_with_a_request() -> None:

@@ -189,7 +189,7 @@ class ClientConnection:
 
     def _join(self, link: ServerLink) -> None:
         link.send(OutgoingMessage.from_value(self.join_request))
-        match _receive_join_answer(link):
+        match self._receive_join_answer(link):
             case JoinAccepted() as acceptance:
                 self.setup = self.build_setup(acceptance)
                 self.session = acceptance.session
@@ -204,6 +204,21 @@ class ClientConnection:
             self.link = link
         link.limit_messages(self.setup.request_limits.message_bytes)
         link.send(OutgoingMessage.from_value(ClientReady(self.setup.fingerprint)))
+
+    def _receive_join_answer(self, link: ServerLink) -> Any:
+        data = link.receive(JOIN_REPLY_TIMEOUT)
+        if data is None:
+            raise ConnectionError(f"the server did not answer within {JOIN_REPLY_TIMEOUT:g} s")
+        try:
+            return deserialize(data, JOIN_ANSWER.contents)
+        except WireError as error:
+            reason = clean_text(str(error)).rstrip(".")
+        if self.setup is not None:  # this client has joined before: the server may be under repair
+            raise ConnectionError(f"the server's answer cannot be read: {reason}")
+        raise RunError(
+            f"the server's answer cannot be read: {reason}. Use the address of a Motet server. Both sides need the same "
+            "version of Motet, and the same packages with components."
+        )
 
     def _listen(self, link: ServerLink) -> None:
         limits = self.setup.request_limits.contents if self.setup is not None else JOIN_ANSWER.contents
@@ -239,13 +254,3 @@ class ClientConnection:
     def _finish(self, finished: RunFinished) -> None:
         self.closed.set()
         self.inbox.put(replace(finished, reason=clean_text(finished.reason)))
-
-
-def _receive_join_answer(link: ServerLink) -> Any:
-    data = link.receive(JOIN_REPLY_TIMEOUT)
-    if data is None:
-        raise ConnectionError(f"the server did not answer within {JOIN_REPLY_TIMEOUT:g} s")
-    try:
-        return deserialize(data, JOIN_ANSWER.contents)
-    except WireError as error:
-        raise ConnectionError(f"the peer is not a Motet server: {clean_text(str(error))}") from None
