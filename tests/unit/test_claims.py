@@ -100,6 +100,11 @@ def test_a_corpus_with_two_partitions_counts_once(tmp_path: Path) -> None:
     assert "mean over 2 corpora" in result.describe()
 
 
+def test_equal_means_do_not_disagree(tmp_path: Path) -> None:
+    rows = {"a": {"x": entry(70.0), "y": entry(60.0)}, "b": {"x": entry(70.0), "y": entry(61.0)}}
+    assert check("a > b", rows, tmp_path).exceptions == ("a 60.0, b 61.0 (y)",)
+
+
 def test_an_average_and_megabytes_are_no_further_evidence(tmp_path: Path) -> None:
     cells = {"x": entry(70.0), "y": entry(60.0), "MB": entry(5.0), "AVG": entry(65.0)}
     metrics = {"x": TableMetric("accuracy"), "y": TableMetric("accuracy"), "MB": TableMetric("MB")}

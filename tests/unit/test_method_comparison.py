@@ -11,12 +11,14 @@ import yaml
 from tests.benchmarks import finished_benchmark, make_stamp, make_summary
 from typer.testing import CliRunner
 
-from motet.benchmark.seed_planning import plan_runs, plan_seeds
+from motet.benchmark.seed_planning import plan_pairs, plan_runs, plan_seeds
 from motet.cli import app
 from motet.core.errors import ConfigError
 from motet.experiment.commands.compare import compare_runs
 from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.recipe.recipe_files import load_recipe
+from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits
+from motet.report.power import describe_assumptions
 from motet.transport.json_files import write_json
 
 DIFFICULTY = np.random.default_rng(8).random(300)
@@ -94,6 +96,13 @@ def test_power_says_how_many_seeds_a_difference_needs(tmp_path: Path) -> None:
     assert large.seeds is not None and small.seeds is not None and 5 <= large.seeds < small.seeds
     with pytest.raises(ConfigError, match="has one run"):
         plan_runs(first / "s42", second / "s42", 1.0)
+    with pytest.raises(ConfigError, match="the methods had equal scores in all runs"):
+        plan_runs(first, first, 1.0)
+
+
+def make_pairs(*differences: float) -> PairedRuns:
+    scores = [RunScores(value) for value in differences]
+    return PairedRuns.subtract(scores, [RunScores(0.0)] * len(scores), SharedUnits(examples=False))
 
 
 def test_power_plans_every_column_of_a_suite(tmp_path: Path) -> None:
@@ -104,6 +113,11 @@ def test_power_plans_every_column_of_a_suite(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["power", str(benchmark.folder), "--difference", "0.1"])
     assert result.exit_code == 0, result.output
     assert "methods, α=1" in result.output and "the test set is too small" in result.output
+    equal, unequal = make_pairs(0.0, 0.0, 0.0), make_pairs(0.0, 1.0, 3.0)
+    unknown = plan_pairs("equal", [equal], 1.0)
+    assert unknown.format_cells() == ["3", "?", "?", "?", "?"]
+    assert "equal scores in all runs" in describe_assumptions([unknown, plan])
+    assert plan_pairs("one pair", [equal, unequal], 1.0) == plan_pairs("one pair", [unequal], 1.0)
     (tmp_path / "one").mkdir()
     with pytest.raises(ConfigError, match="no column with two methods and two seeds"):
         plan_seeds(finished_benchmark(tmp_path / "one", seeds=1), 1.0)

@@ -25,6 +25,7 @@ from motet.benchmark.table_metrics import TableMetric
 from motet.report.paired_scores import PairedRuns
 from motet.report.significance import (
     MIN_SEEDS,
+    ROUNDING_ERROR,
     SIGNIFICANCE_LEVEL,
     Comparison,
     Estimate,
@@ -40,7 +41,7 @@ _WORST_FIRST: tuple[Verdict, ...] = ("contradicted", "not shown", "shown")
 class ClaimResult:
     """The verdict on a claim. `lead` is by how much the left side is better than the right side, over all its cells.
 
-    `exceptions` lists the cells whose means alone do not agree with the claim.
+    `exceptions` lists the cells whose means alone disagree with the claim. Equal means do not.
     """
 
     claim: str
@@ -177,11 +178,12 @@ class ClaimTable:
         for left, right in pairs:
             runs = self._pair_runs(left, right)
             by_corpus.setdefault(self.corpora.get(left.column, left.column), []).append(runs)
-            if claim.judge(float(runs.values.mean())).verdict != "shown":
+            lead = float(runs.values.mean())
+            if claim.judge(lead).verdict != "shown" and abs(lead) > ROUNDING_ERROR:
                 exceptions.append(self._describe_pair(left, right))
         is_counted = all(pair[0].column in self.metrics and self.metrics[pair[0].column].is_traffic for pair in pairs)
-        lead = combine_leads(list(by_corpus.values()), is_counted)
-        return RowTest(claim, lead, len(pairs), len(by_corpus), tuple(exceptions))
+        joint = combine_leads(list(by_corpus.values()), is_counted)
+        return RowTest(claim, joint, len(pairs), len(by_corpus), tuple(exceptions))
 
     def _pair_runs(self, left: CellKey, right: CellKey) -> PairedRuns:
         """Return the leads of the left cell over the right cell, seed by seed."""

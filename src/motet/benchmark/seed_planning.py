@@ -15,7 +15,8 @@ from motet.benchmark.result_tables import ResultTable, heading_metrics
 from motet.core.errors import ConfigError
 from motet.experiment.commands.compare import load_paired_runs
 from motet.report.paired_scores import PairedRuns
-from motet.report.power import SeedPlan, count_needed_seeds
+from motet.report.power import NOTHING_VARIES, SeedPlan, count_needed_seeds
+from motet.report.significance import ROUNDING_ERROR
 
 
 def plan_seeds(benchmark: Benchmark, difference: float) -> list[SeedPlan]:
@@ -26,6 +27,7 @@ def plan_seeds(benchmark: Benchmark, difference: float) -> list[SeedPlan]:
             f"'{benchmark.folder}' has no column with two methods and two seeds, so the variance between seeds is not "
             "known. Run the suite with --seeds 3 or more first."
         )
+    _check_known(plans, f"'{benchmark.folder}'")
     return plans
 
 
@@ -37,7 +39,18 @@ def plan_runs(first: Path, second: Path, difference: float) -> SeedPlan:
             f"'{first}' has one run, so the variance between seeds is not known; expected a folder with the runs of "
             "several seeds."
         )
-    return plan_pairs(f"{first} and {second}", [pairs], difference)
+    plan = plan_pairs(f"{first} and {second}", [pairs], difference)
+    _check_known([plan], f"'{first}' and '{second}'")
+    return plan
+
+
+def _check_known(plans: Sequence[SeedPlan], where: str) -> None:
+    """Raise an error if no column has a difference."""
+    if all(plan.deviation is None for plan in plans):
+        raise ConfigError(
+            f"{where}: {NOTHING_VARIES}. Check that the methods differ in a setting that takes effect, or evaluate them "
+            "on more examples."
+        )
 
 
 def _plan_table(benchmark: Benchmark, table: ResultTable, difference: float) -> Iterator[SeedPlan]:
@@ -56,9 +69,11 @@ def _plan_table(benchmark: Benchmark, table: ResultTable, difference: float) -> 
 
 
 def plan_pairs(column: str, pairs: Sequence[PairedRuns], difference: float) -> SeedPlan:
-    """Plan for pairs of methods."""
+    """Plan for pairs of methods. Pairs with equal scores in all runs say nothing about the variance."""
     seeds = len(pairs[0].values)
-    estimates = [pair.compare_over_seeds() for pair in pairs]
+    estimates = [pair.compare_over_seeds() for pair in pairs if np.abs(pair.values).max() > ROUNDING_ERROR]
+    if not estimates:
+        return SeedPlan(column, seeds, deviation=None, fixed_error=None, seeds=None, most_seeds=None)
     parts = [(float((e.variance - e.fixed) * seeds), float(e.fixed)) for e in estimates]
     needed = [count_needed_seeds(difference, *part) for part in parts]
     ranked = sorted(math.inf if count is None else count for count in needed)

@@ -95,7 +95,7 @@ def power(
         plans = plan_seeds(load_benchmark(target if target.exists() else _find_benchmark(target)), difference)
     console = create_console(120)
     console.print(build_power_table(plans, difference))
-    echo(describe_assumptions(min(plan.runs for plan in plans)))
+    echo(describe_assumptions(plans))
 
 
 @app.command(rich_help_panel=RESULTS)

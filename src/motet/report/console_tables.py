@@ -101,8 +101,5 @@ def build_power_table(plans: Sequence[SeedPlan], difference: float) -> Table:
     for name in ("seeds so far", "deviation between seeds", "error from the test set", "seeds", "for the worst pair"):
         table.add_column(name, justify="right")
     for plan in plans:
-        counts = ["–" if count is None else str(count) for count in (plan.seeds, plan.most_seeds)]
-        table.add_row(
-            make_printable(plan.column), str(plan.runs), f"{plan.deviation:.2f}", f"{plan.fixed_error:.2f}", *counts
-        )
+        table.add_row(make_printable(plan.column), *plan.format_cells())
     return table

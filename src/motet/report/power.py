@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,20 +13,29 @@ from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL, Estimate
 FEW_SEEDS = 10  # below, a variance between seeds is a rough estimate
 POWER = 0.8  # of ten experiments in which the difference exists, eight find it
 MOST_SEEDS = 500
+NOTHING_VARIES = "nothing can be estimated, because the methods had equal scores in all runs"
 
 
 class SeedPlan(NamedTuple):
     """What a column needs: the deviation of a difference between seeds, its error from the examples, and the seeds.
 
     `seeds` belongs to the median pair of methods, `most_seeds` to the pair that varies most. None: no number is enough.
+    Without a deviation, the methods had equal scores in all runs, and nothing is known.
     """
 
     column: str
     runs: int  # seeds that the estimate comes from
-    deviation: float
-    fixed_error: float
+    deviation: float | None
+    fixed_error: float | None
     seeds: int | None
     most_seeds: int | None
+
+    def format_cells(self) -> list[str]:
+        """Return the numbers as text, in the order of the fields."""
+        if self.deviation is None or self.fixed_error is None:
+            return [str(self.runs), *["?"] * 4]
+        counts = ["–" if count is None else str(count) for count in (self.seeds, self.most_seeds)]
+        return [str(self.runs), f"{self.deviation:.2f}", f"{self.fixed_error:.2f}", *counts]
 
 
 def compute_power(difference: float, seeds: int, seed_variance: float, fixed_variance: float) -> float:
@@ -63,11 +73,14 @@ def count_needed_seeds(difference: float, seed_variance: float, fixed_variance: 
     return high
 
 
-def describe_assumptions(runs: int) -> str:
+def describe_assumptions(plans: Sequence[SeedPlan]) -> str:
     """Say what the numbers of seeds mean, and how sure they are."""
+    runs = min(plan.runs for plan in plans)
     rough = f" The deviation comes from {runs} seeds, so it is a rough estimate." if runs < FEW_SEEDS else ""
+    is_unknown = any(plan.deviation is None for plan in plans)
+    unknown = f" '?' means that {NOTHING_VARIES}." if is_unknown else ""
     return (
         f"With this many seeds, a true difference is found with probability {POWER:.0%} at p < {SIGNIFICANCE_LEVEL:g}, "
         "for two methods; the correction for more methods needs more. '–' means that the test set is too small: no "
-        f"number of seeds is enough.{rough}"
+        f"number of seeds is enough.{unknown}{rough}"
     )
