@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,11 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     latex = (finished.folder / "results.tex").read_text()
     assert r"$\mathbf{79.0 \pm 1.1}$ (53.5)" in latex
     assert r"$\alpha$=1" in latex
+    assert (
+        r"{\footnotesize Mean $\pm$ standard deviation over 6 seeds; \textbf{bold}: best mean of the column;" in latex
+    )
+    assert r"$^{\dagger}$: the other seeds did not finish" in latex and r"\textit{italic}: bounds, not ranked." in latex
+    assert not set(latex) - set(string.printable), "pdflatex needs packages for other characters"
     assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 2
     results = json.loads((finished.folder / "results.json").read_text())
     assert results["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0] * 3)

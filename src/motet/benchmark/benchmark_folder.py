@@ -209,8 +209,9 @@ def write_results(benchmark: Benchmark) -> list[ResultTable]:
         draw_learning_curves(spec, table, cells, benchmark.store, curves)
     markdown = f"# {benchmark.title}\n\n{render_results(benchmark, tables)}"
     write_atomically(folder / "results.md", markdown.encode())
-    latex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
-    write_atomically(folder / "results.tex", (latex + "\n").encode())
+    labels = {table.name: f"{benchmark.suite.name}-{table.name}" for table in tables}
+    latex = [render_latex(table, labels[table.name], render_legend([table], benchmark.seeds)) for table in tables]
+    write_atomically(folder / "results.tex", ("\n".join(latex) + "\n").encode())
     write_json(folder / "results.json", collect_results(benchmark, tables))
     write_json(folder / ADVICE_FILE, settings_to_dict(benchmark.settings(tables)))
     return tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from motet.benchmark.result_tables import ResultTable
@@ -161,8 +162,8 @@ def claim_lines(table: ResultTable) -> list[str]:
     return [f"{VERDICT_MARKS[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
 
 
-def render_latex(table: ResultTable, label: str) -> str:
-    """Render a booktabs table."""
+def render_latex(table: ResultTable, label: str, legend: str = "") -> str:
+    """Render a booktabs table. The legend is Markdown, and is printed below the numbers."""
     headings = [_escape_latex(c) + (r"$^{\circ}$" if table.is_without_examples(c) else "") for c in table.columns]
     lines = [
         r"\begin{table}[t]",
@@ -177,7 +178,10 @@ def render_latex(table: ResultTable, label: str) -> str:
     lines += [f"    {_latex_row(table, row)}" for row in table.rows]
     if table.bounds:
         lines += [r"    \midrule", *(f"    {_latex_row(table, row)}" for row in table.bounds)]
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    if legend:
+        lines += [r"  \par\medskip", f"  \\parbox{{\\linewidth}}{{\\footnotesize {_latex_from_markdown(legend)}}}"]
+    return "\n".join([*lines, r"\end{table}", ""])
 
 
 def _markdown_cell(entry: TableEntry) -> str:
@@ -227,9 +231,26 @@ _LATEX_CHARACTERS = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "→": r"$\to$",
     "≥": r"$\geq$",
     "×": r"$\times$",
+    "ε": r"$\varepsilon$",
+    "±": r"$\pm$",
+    "≈": r"$\approx$",
+    "°": r"$^{\circ}$",
+    "†": r"$^{\dagger}$",
+    "‡": r"$^{\ddagger}$",
     "–": "--",
     "~": r"\textasciitilde{}",
 }
+
+
+_LATEX_MARKUP = {r"\*\*(.+?)\*\*": r"\\textbf{\1}", r"\*(.+?)\*": r"\\textit{\1}", r"`(.+?)`": r"\\texttt{\1}"}
+
+
+def _latex_from_markdown(text: str) -> str:
+    """Return a sentence with bold, italic and code as LaTeX."""
+    text = _escape_latex(text)
+    for pattern, replacement in _LATEX_MARKUP.items():
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
 def _escape_latex(text: str) -> str:
