@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from transformers import BertModel
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.datasets.data_file import ReadOptions
+from motet.datasets.hub import load_from_hub
 from motet.models.load_model import load_model
 from motet.models.model_config import ModelConfig
 from motet.models.tiny_models import tiny_config
@@ -47,3 +53,60 @@ def test_models_folder_is_set_by_an_environment_variable(offline_folder: Path, m
     assert (
         load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0)).module.config.hidden_size == WIDTH
     )
+
+
+@pytest.fixture
+def empty_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A hub without models that lists the paths of its requests. It ends if a client waits to repeat a request."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            paths.append(self.path)
+            self.send_error(404)
+
+        do_GET = do_HEAD  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: pytest.fail("a request is repeated"))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield paths
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def load_small_model() -> int:
+    config = ModelConfig(name="organization/small", max_tokens=8)
+    return load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0)).module.config.hidden_size  # type: ignore[no-any-return]
+
+
+def test_a_hub_that_answers_is_asked_for_the_model(empty_hub: list[str]) -> None:
+    with pytest.raises(ConfigError, match="could not be loaded from the hub"):
+        load_small_model()
+    assert "/organization/small/resolve/main/config.json" in empty_hub
+
+
+def test_a_hub_without_an_answer_is_not_asked_again(empty_hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = "http://127.0.0.1:9"
+    monkeypatch.setattr(constants, "ENDPOINT", closed)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", closed + "/{repo_id}/resolve/{revision}/{filename}")
+    with pytest.raises(ConfigError, match=r"We couldn't connect.*could not be loaded from the hub"):
+        load_small_model()
+    with pytest.raises(ConfigError, match="Check the name and the network connection"):
+        load_from_hub("organization/texts", ReadOptions(), 0.2)
+    cached = Path(constants.HF_HUB_CACHE) / "models--organization--small"
+    save_model(cached / "snapshots" / "1234")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1234")
+    assert load_small_model() == WIDTH
+    assert not constants.HF_HUB_OFFLINE, "the network may return"

@@ -15,6 +15,7 @@ from motet.datasets.raw_table import TableBuilder
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import split_rows
 from motet.datasets.task_inference import infer_task
+from motet.hub_access import hub_access
 
 
 def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
@@ -62,7 +63,8 @@ def _load_dataset(name: str) -> Any:
         ) from None
     path, _, configuration = name.partition(":")
     try:
-        return datasets.load_dataset(path, configuration or None)
+        with hub_access():
+            return datasets.load_dataset(path, configuration or None)
     except Exception as error:  # any exception of the network libraries that datasets uses
         raise ConfigError(
             f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}). Check the name and the "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, first_line
-from motet.models.loading_permissions import REMOTE_CODE_ADVICE, loader_options
+from motet.models.loading_permissions import REMOTE_CODE_ADVICE, loader_options, loading
 
 
 def load_bert2bert(path: str, tokenizer: Any, config_overrides: Mapping[str, Any]) -> Any:
@@ -17,7 +17,8 @@ def load_bert2bert(path: str, tokenizer: Any, config_overrides: Mapping[str, Any
     options = {**config_overrides, **loader_options()}
     overrides = {f"{part}_{name}": v for part in ("encoder", "decoder") for name, v in options.items()}
     try:
-        model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(path, path, **overrides)
+        with loading(path):
+            model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(path, path, **overrides)
     except (OSError, ValueError, KeyError, TypeError) as error:
         advice = REMOTE_CODE_ADVICE if "trust_remote_code" in str(error) else "Use an encoder of the BERT family."
         raise ConfigError(

@@ -24,7 +24,7 @@ from motet.missing_paths import describe_missing, is_hub_name, is_path
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
-from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
+from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options, loading
 from motet.models.model_config import MODELS, AdapterConfig, ModelConfig, PackagedModel, find_local_model
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import ParameterRoles, infer_parameter_roles
@@ -279,7 +279,8 @@ def _label_settings(task: str, labels: Sequence[str]) -> dict[str, Any]:
 
 def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> Any:
     try:
-        return auto_class.from_pretrained(path, **loader_options(), **options)
+        with loading(path):
+            return auto_class.from_pretrained(path, **loader_options(), **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
             advice = REMOTE_CODE_ADVICE

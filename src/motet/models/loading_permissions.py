@@ -7,9 +7,12 @@ person at this machine can decide to run someone else's code on it (`--trust-rem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+from motet.hub_access import hub_access
 
 REMOTE_CODE_ADVICE = (
     "The model brings Python code, and Motet does not run it. If you trust its author, add --trust-remote-code to the "
@@ -29,6 +32,11 @@ _current = LoadingPermissions()
 def loader_options() -> dict[str, Any]:
     """Return the options of `from_pretrained` that follow from the permissions."""
     return {"trust_remote_code": _current.remote_code, "local_files_only": not _current.downloads}
+
+
+def loading(path: str) -> AbstractContextManager[None]:
+    """Load a model inside this block. The hub is asked only for a model that is no directory, if downloads are allowed."""
+    return hub_access() if _current.downloads and not Path(path).is_dir() else nullcontext()
 
 
 def is_remote_code_allowed() -> bool:
