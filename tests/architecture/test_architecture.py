@@ -81,10 +81,11 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library. Formatter: the same for log records.
+# H11Protocol: the only place for limits of connections in uvicorn.
 PARENTS = {
     "Protocol", "Exception", "NamedTuple", "TypedDict", "dict", "Mapping",
     # what torch, Triton, Python's servers and loggers, and amqtt extend by
-    "Module", "Function", "BaseHTTPRequestHandler", "Formatter", "TopicAccessControlListPlugin", "FileCacheManager",
+    "Module", "Function", "BaseHTTPRequestHandler", "H11Protocol", "Formatter", "TopicAccessControlListPlugin", "FileCacheManager",
 }  # fmt: skip
 CONTRACTS = {
     "Program",

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -370,6 +371,25 @@ def test_the_export_is_the_report_in_one_file(browse: TestClient) -> None:
     assert "attachment" in answer.headers["Content-Disposition"]
     assert "<script src=" not in answer.text
     assert '"id":"half"' in answer.text
+
+
+def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server of the dashboard once waited forever for a request, or for the rest of one."""
+    monkeypatch.setattr("motet.dashboard.http_connection.MAX_CONNECTIONS", 4)
+    monkeypatch.setattr("motet.dashboard.http_connection.IDLE_SECONDS", 0.5)
+    write_run(tmp_path / "run")
+    dashboard = Dashboard(tmp_path, DashboardOptions("127.0.0.1:0", token="token-of-the-page"))
+    with dashboard.serve_in_background(), ExitStack() as stack:
+        address = dashboard.listener.getsockname()[:2]
+        links = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(8)]
+        for link in links[:2]:
+            with suppress(ConnectionError):
+                link.sendall(b"GET / HTTP/1.1\r\nHost:")
+        for link in links:
+            with suppress(ConnectionError):
+                assert link.recv(1) == b""
+        with build_opener(HTTPCookieProcessor()).open(dashboard.url) as response:  # their places are free again
+            assert response.status == 200
 
 
 def test_names_are_escaped(runs: Path) -> None:

@@ -71,8 +71,10 @@ class Dashboard:
 def _create_server(app: Any) -> Server:
     import uvicorn
 
-    options: Any = {"log_level": "error", "access_log": False, "server_header": False, "lifespan": "off"}
-    return uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=2, **options))
+    from motet.dashboard.http_connection import LimitedConnection
+
+    options: Any = {"log_level": "error", "access_log": False, "server_header": False, "lifespan": "off", "ws": "none"}
+    return uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=2, http=LimitedConnection, **options))
 
 
 def _parse_bind(bind: str) -> tuple[str, int]:
