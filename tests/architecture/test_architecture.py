@@ -85,7 +85,8 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 PARENTS = {
     "Protocol", "Exception", "NamedTuple", "TypedDict", "dict", "Mapping",
     # what torch, Triton, Python's servers and loggers, and amqtt extend by
-    "Module", "Function", "BaseHTTPRequestHandler", "H11Protocol", "Formatter", "TopicAccessControlListPlugin", "FileCacheManager",
+    "Module", "Function", "BaseHTTPRequestHandler", "H11Protocol", "Formatter",
+    "TopicAccessControlListPlugin", "FileCacheManager",
 }  # fmt: skip
 CONTRACTS = {
     "Program",

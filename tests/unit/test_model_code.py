@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.unit.test_load_model import TEXTS, save_model
 
 from motet.core.errors import ConfigError
@@ -43,6 +45,37 @@ def load(model: dict[str, Any]) -> None:
     config = RunConfig.from_settings("recipe", {"model": {"max_tokens": 8, **model}})
     task = "seq2seq" if config.model.name.startswith("bert2bert") else "classification"
     load_model(config.model, task, ("no", "yes"), lambda: TEXTS, Seed(0))
+
+
+class Payload:
+    """An object that creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "checkpoint", "header", "overlap", "shape"])
+def test_hostile_weights_run_no_code_and_fill_no_memory(kind: str, tmp_path: Path) -> None:
+    """They ended with a traceback."""
+    folder, mark = tmp_path / "hostile", tmp_path / "attacked"
+    save_model(folder)
+    weights = folder / "model.safetensors"
+    tensor = {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}
+    if kind in ("pickle", "checkpoint"):
+        weights.unlink()
+        with (folder / "pytorch_model.bin").open("wb") as file:
+            torch.save(Payload(mark), file) if kind == "checkpoint" else pickle.dump(Payload(mark), file, protocol=2)
+    else:
+        headers = {"overlap": {"a": tensor, "b": tensor}, "shape": {"a": {**tensor, "shape": [2**62, 4]}}}
+        header = json.dumps(headers.get(kind, {})).encode()
+        size = 2**63 if kind == "header" else len(header)
+        weights.write_bytes(size.to_bytes(8, "little") + header + bytes(64))
+    with pytest.raises(ConfigError, match="no model could be loaded"):
+        load({"name": str(folder)})
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize(
