@@ -184,6 +184,10 @@ def test_labels_that_no_training_row_has_cannot_be_accepted() -> None:
     with pytest.raises(DataError, match="labels of test rows that no training row has") as error:
         check_corpus(corpus, replace(OWN, accept=("labels",)))
     assert "data.accept" not in str(error.value)
+    with pytest.raises(DataError, match=r"were left out .data.limit=80.: use more of them. Otherwise, fix"):
+        check_corpus(corpus, replace(OWN, limit=TRAIN))
+    with pytest.raises(DataError, match="Fix these rows"):
+        check_corpus(corpus, replace(OWN, limit=TRAIN + 1))  # it left no row out
     assert check_corpus(corpus, OWN, is_one_client=True).only_in_test == {"sport": 1}  # other clients may have it
 
 

@@ -26,7 +26,8 @@ def check_corpus(
     inspection = inspect_corpus(corpus, is_published=is_published(corpus, config))
     if on_inspection is not None:
         on_inspection(inspection)
-    require_no_mistakes(corpus.name, find_problems(inspection, is_one_client=is_one_client), config.accept)
+    findings = find_problems(inspection, is_one_client=is_one_client, limit=config.limit)
+    require_no_mistakes(corpus.name, findings, config.accept)
     return inspection
 
 

@@ -37,13 +37,19 @@ class Finding:
     advice: str
     is_mistake: bool
     can_accept: bool = True  # False: training cannot work, whatever the recipe says
+    is_of_few_rows: bool = False  # more training rows may be enough to resolve it
 
     def __str__(self) -> str:
         return f"{self.message} {self.advice}".rstrip()
 
 
-def find_problems(inspection: CorpusInspection, *, is_one_client: bool = False) -> list[Finding]:
-    """Return all findings. One client in a deployment may lack labels that others have, and its leaks are warnings."""
+def find_problems(
+    inspection: CorpusInspection, *, is_one_client: bool = False, limit: int | None = None
+) -> list[Finding]:
+    """Return all findings. One client in a deployment may lack labels that others have, and its leaks are warnings.
+
+    `limit` is the setting data.limit. What a larger one may resolve has this advice, too.
+    """
     checks: list[Callable[[CorpusInspection], Iterable[Finding]]] = [
         _check_leak,
         _check_columns,
@@ -56,11 +62,20 @@ def find_problems(inspection: CorpusInspection, *, is_one_client: bool = False) 
     if not is_one_client:
         checks.append(_check_labels)
     findings = [finding for check in checks for finding in check(inspection)]
+    if limit is not None and inspection.train.rows == limit:
+        findings = [_advise_larger_limit(finding, limit) if finding.is_of_few_rows else finding for finding in findings]
     if is_one_client:  # equal texts spoil only the client's own evaluation
         findings = [replace(finding, is_mistake=False) if finding.kind == "leak" else finding for finding in findings]
     if inspection.is_published:  # a user cannot change it
         return [finding if finding.is_mistake else replace(finding, advice="") for finding in findings]
     return findings
+
+
+def _advise_larger_limit(finding: Finding, limit: int) -> Finding:
+    other = finding.advice[:1].lower() + finding.advice[1:]
+    return replace(
+        finding, advice=f"Training rows were left out (data.limit={limit}): use more of them. Otherwise, {other}"
+    )
 
 
 def select_mistakes(findings: Sequence[Finding], accept: Sequence[str]) -> list[Finding]:
@@ -195,6 +210,7 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
             inspection,
             f"there are {inspection.train.num_labels:,} labels for {size:,} training rows.",
             "Name the right column with data.label=…, or for numbers set task.type=regression.",
+            is_of_few_rows=True,
         )
 
 
@@ -203,22 +219,29 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
         return
     if not inspection.train.labels:
         yield _label_mistake(
-            inspection, "no training word has a tag other than O.", "Name the right column with data.columns.tags=…."
+            inspection,
+            "no training word has a tag other than O.",
+            "Name the right column with data.columns.tags=….",
+            is_of_few_rows=True,
         )
     elif inspection.only_in_test:
         kinds = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield _label_mistake(
-            inspection, f"{kinds}: entity types of test rows that no training row has.", "Check the tags of both files."
+            inspection,
+            f"{kinds}: entity types of test rows that no training row has.",
+            "Check the tags of both files.",
+            is_of_few_rows=True,
         )
 
 
-def _label_mistake(inspection: CorpusInspection, message: str, advice: str) -> Finding:
-    return Finding(kind="labels", message=message, advice=advice, is_mistake=not inspection.is_published)
+def _label_mistake(inspection: CorpusInspection, message: str, advice: str, *, is_of_few_rows: bool = False) -> Finding:
+    is_mistake = not inspection.is_published
+    return Finding("labels", message, advice, is_mistake, is_of_few_rows=is_of_few_rows)
 
 
 def _unusable_labels(message: str, advice: str) -> Finding:
     """Return a mistake that makes training or evaluation impossible, so that it cannot be accepted."""
-    return Finding(kind="labels", message=message, advice=advice, is_mistake=True, can_accept=False)
+    return Finding("labels", message, advice, is_mistake=True, can_accept=False, is_of_few_rows=True)
 
 
 def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
