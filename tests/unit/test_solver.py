@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,11 +70,20 @@ def test_the_default_learning_rate_depends_on_the_optimizer() -> None:
         ({"weight_decay": -0.1}, "solver.weight_decay is -0.1; it must be a number >= 0"),
         ({"clip": float("nan")}, "solver.clip is nan; it must be a number >= 0"),
         ({"proximal_mu": -1.0}, "mu .* is -1; it must be a finite number >= 0"),
+        ({"lr": "1e-3"}, "solver.lr is '1e-3'; expected a number. Write it without quotes."),
+        ({"batch": 8.0}, "solver.batch is 8.0; expected a whole number"),
+        ({"optimizer": "adam"}, "solver.optimizer is 'adam'; it must be one of sgd, adamw"),
     ],
 )
-def test_invalid_options_are_rejected(options: dict[str, float], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Solver(**options)  # type: ignore[arg-type]
+        Solver(**options)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Solver)])
+def test_every_option_has_a_type(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"solver.{name} is 'much'; (expected|it must be one of)"):
+        Solver(**{name: "much"})  # type: ignore[arg-type]
 
 
 def test_a_cosine_schedule_warms_up_and_falls_along_half_a_cosine() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
+
+Optimizer = Literal["sgd", "adamw"]
+Schedule = Literal["linear", "cosine", "constant"]
 
 DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 
@@ -27,11 +31,11 @@ class Solver:
     steps: int | None = None  # if set, train this many steps instead of epochs, repeating the data as needed
     batch: int = 32  # examples per step
     micro_batch: int | None = None  # examples per forward pass, with accumulated gradients; None: the whole batch
-    optimizer: Literal["sgd", "adamw"] = "adamw"  # optimizer of the clients; `server` sets that of the server
+    optimizer: Optimizer = "adamw"  # optimizer of the clients; `server` sets that of the server
     lr: float | None = None  # highest learning rate; None: 0.1 for sgd, 5e-5 for adamw
     weight_decay: float = 0.0  # weight decay, applied to matrices only, as usual for Transformers
     momentum: float = 0.0  # momentum of sgd
-    schedule: Literal["linear", "cosine", "constant"] = "linear"  # linear, cosine: the rate falls to 0 within a round
+    schedule: Schedule = "linear"  # linear, cosine: the rate falls to 0 within a round
     warmup: float = 0.06  # fraction of the steps in which the learning rate rises
     clip: float = 1.0  # maximum gradient norm; 0: no clipping
     proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
@@ -40,6 +44,8 @@ class Solver:
     bucket: int = 0  # group texts of similar length within windows of this many batches; 0: no grouping
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_type(field.name, getattr(self, field.name), str(field.type))
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"solver.{name} is {getattr(self, name)}; it must be at least 1.")
@@ -126,3 +132,21 @@ class Solver:
             order = rng.permutation(num_examples) if self.shuffle else np.arange(num_examples)
             batches += [order[at : at + self.batch] for at in range(0, num_examples, self.batch)]
         return batches[:steps]
+
+
+_KINDS: dict[str, tuple[type, str]] = {"int": (Integral, "a whole number"), "float": (Real, "a number")}
+_CHOICES = {"Optimizer": get_args(Optimizer), "Schedule": get_args(Schedule)}
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    """Raise an error for a value of another type. A recipe converts its values; those of Python come as they are."""
+    kind, _, is_optional = annotation.partition(" | ")
+    if is_optional and value is None:
+        return
+    if kind in _CHOICES and value not in _CHOICES[kind]:
+        raise ConfigError(f"solver.{name} is {value!r}; it must be one of {', '.join(_CHOICES[kind])}.")
+    if kind == "bool" and not isinstance(value, bool):
+        raise ConfigError(f"solver.{name} is {value!r}; expected true or false.")
+    if kind in _KINDS and (isinstance(value, bool) or not isinstance(value, _KINDS[kind][0])):
+        quotes = " Write it without quotes." if isinstance(value, str) else ""
+        raise ConfigError(f"solver.{name} is {value!r}; expected {_KINDS[kind][1]}.{quotes}")
