@@ -227,22 +227,28 @@ def test_a_process_that_waits_for_others_asks_only_about_open_runs(
     assert questions == [of_another_process]
 
 
-def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:
-    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+def test_each_run_that_ends_is_reported_once(tmp_path: Path) -> None:
+    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*"], device="cpu"))
+    earlier, first, second, third = list(runs)[:4]
+    runs = {name: runs[name] for name in (earlier, first, second, third)}
     store, console = RunStore(tmp_path), Console(record=True, width=120)
     callback = BenchmarkLineProgress(console)
-    callback.on_benchmark_begin(len(runs), 0)
-    reporter = ProgressReporter(runs, store, TimeEstimate(dict.fromkeys(runs, 10.0), jobs=1), callback)
-    first, second, _ = runs
-    for name in (first, second):
+    for name in (earlier, first, second):
         store.run_folder(name).mkdir(parents=True)
+    write_json(store.run_folder(earlier) / "summary.json", SUMMARY)
+    estimate = TimeEstimate(dict.fromkeys(runs, 10.0), jobs=1)
+    estimate.record(earlier, 20.0)
+    callback.on_benchmark_begin(len(runs), 1)
+    reporter = ProgressReporter(runs, store, estimate, callback)
     write_json(store.run_folder(first) / "summary.json", SUMMARY)
     store.record_failure(second, "no memory")
     reporter.report()
     reporter.report()
     lines = console.export_text().splitlines()
     assert len(lines) == 2
-    assert "accuracy 0.500, 20 s; 20 s left" in lines[0], "the third run is expected to take 20 s, as the first did"
+    assert lines[0].startswith("[2/4]") and "accuracy 0.500, 20 s; 20 s left" in lines[0], (
+        "the third run is expected to take 20 s, as the first did"
+    )
     assert "FAILED: no memory" in lines[1]
 
 

@@ -126,7 +126,7 @@ class ProgressReporter:
         callback: BenchmarkCallback,
     ) -> None:
         self.runs, self.store, self.estimate, self.callback = runs, store, estimate, callback
-        self.reported = set(runs) - set(estimate.seconds)  # runs without an estimate were done before
+        self.reported = set(runs) - (set(estimate.seconds) - set(estimate.actual_seconds))  # they were settled before
 
     def report(self) -> None:
         ended = [name for name in self.runs if name not in self.reported and self.store.is_settled(name)]

@@ -138,7 +138,8 @@ def _run_phase(
         workers.start(jobs)
     else:  # the memory decides how many jobs there are
         split_resources(device, 1, options.memory_share)
-    finished = store.finished({**benchmark.trial_runs, **runs})
+    others = {name: run for name, run in {**benchmark.trial_runs, **runs}.items() if name not in pending}
+    finished = store.finished(others)
     estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics, finished)
     echo(f"{_describe_estimate(estimate, pending)} Results: {benchmark.folder}/")
     if not dry_run:
