@@ -92,7 +92,7 @@ def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, n
         (("make", "toy-classification", "--alpha", "0"), "partition.alpha is 0.0; it must be above 0"),
         (
             ("make", "toy-classification", "--strategy", "uniform", "--alpha", "1"),
-            "unknown option 'alpha'; it takes clients",
+            "unknown option 'alpha'; these types have it: label, ",
         ),
         (("make", "toy-classification", "solver.lr=1"), "'solver' has no effect on a partition"),
         (("make", "toy-classification", "--to", "x.csv"), "must end in .h5"),

@@ -378,11 +378,11 @@ def small() -> Federation:
         (lambda: motet.federation("toy-classification", model="tiny", max_token=9), r"Did you mean max_tokens=9\?"),
         (
             lambda: motet.federation("toy-classification", beta=1),
-            "partition auto: unknown option 'beta'; other types have it. Set partition.type to one of quantity",
+            "partition auto: unknown option 'beta'; these types have it: quantity",
         ),
         (
             lambda: motet.run(small(), "fedavg", rounds=1, privacy={"noise": 1.0}),
-            "privacy none: unknown option 'noise'; other types have it. Set privacy.type to one of central",
+            "privacy none: unknown option 'noise'; these types have it: central",
         ),
         (lambda: motet.run(small(), motet.fedavg({"lr": 1.0}), rounds=1), r"expected an object: motet.Solver\(lr=…\)"),  # type: ignore[arg-type]
         (lambda: motet.run(small(), "fedavg", rounds=1, callback=print), "a subclass of motet.RunCallback"),  # type: ignore[arg-type]

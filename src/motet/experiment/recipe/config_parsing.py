@@ -100,7 +100,7 @@ def check_owner(table: Mapping[str, Callable[..., Any]], kind: str, options: Ite
         if owners and kind in table and kind not in owners:
             shown = ", ".join(owners[:MAX_OWNERS]) + (", …" if len(owners) > MAX_OWNERS else "")
             raise ConfigError(
-                f"{section} {kind}: unknown option '{option}'; other types have it. Set {section}.type to one of {shown}."
+                f"{section} {kind}: unknown option '{option}'; these types have it: {shown}. Set {section}.type."
             )
 
 
