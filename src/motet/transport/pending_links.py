@@ -56,6 +56,7 @@ class PendingLinks:
         with self.changed:
             if link in self.entries:
                 self.entries[link] = _Entry(time.monotonic() + READY_TIMEOUT, is_admitted=True)
+                self.changed.notify()  # the new time may be over earlier
 
     def remove(self, link: PendingLink) -> None:
         with self.changed:
