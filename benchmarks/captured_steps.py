@@ -185,7 +185,9 @@ def largest_difference(updates: list[torch.Tensor], expected: list[torch.Tensor]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", default="", help="Run only scenarios with this text in their name.")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="Run only scenarios with one of these texts in their name."
+    )
     args = parser.parse_args()
     device = torch.device(args.device)
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -194,7 +196,7 @@ def main() -> int:
     failures = 0
     print(f"{'':30} {'to no graphs':>14} {'to one by one':>14}  graphs")
     for name, (make, argument) in SCENARIOS.items():
-        if args.only not in name:
+        if not any(text in name for text in args.only):
             continue
         scenario = make(argument)
         updates, graphs = play(scenario, device, packed_executor(device, capture_graphs=True))

@@ -1,7 +1,9 @@
 """Time whole rounds (sampling, training, aggregation) of Motet, a plain PyTorch loop and pfl, in one run.
 
     python -m benchmarks.simulation                                                  the README's table, on a GPU
-    python -m benchmarks.simulation --freeze 3 --sizes 6x768 --tokens 128            with frozen embeddings and 3 layers
+    python -m benchmarks.simulation --frozen --systems packed                        with a frozen lower half
+    python -m benchmarks.simulation --sizes 6x384 --cohorts 10 50                    a grid of sizes, cohorts, …
+    python -m benchmarks.simulation --sizes 6x768 --tokens 128 --freeze 3            with frozen embeddings and 3 layers
     python -m benchmarks.simulation --uneven --bucket 16 --sizes 6x384               texts of uneven length
     python -m benchmarks.simulation --sizes t5-60m gpt2-124m --cohorts 10            models that write texts
     python -m benchmarks.simulation --device cpu --sizes 2x128 --tokens 64           on a CPU, with worker processes
@@ -24,8 +26,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +37,7 @@ from benchmarks.bare import Bare, train
 from benchmarks.kernel_profile import profile_round
 from benchmarks.overhead import Motet
 from benchmarks.peers import pfl_processes, pfl_round
-from benchmarks.workload import Workload
+from benchmarks.workload import WRITERS, Workload
 from motet.algorithms import fedavg
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
@@ -46,6 +49,26 @@ PlayRound = Callable[[int, list[int]], None]  # (round index, cohort)
 # Of an H200, measured: products of large bfloat16 matrices, and copies in its memory.
 OPERATIONS_PER_SECOND, BYTES_PER_SECOND = 790e12, 4.3e12
 OPTIMIZER_BYTES = {"adamw": 28, "sgd": 12}  # per trained number and step: weight, gradient and moments, in and out
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    size: str
+    cohort: int
+    freeze: int = 0
+    optimizer: str = "adamw"
+    tokens: int = 64
+
+
+README_ROWS = (
+    *(Row(size, cohort) for size in ("2x128", "6x384") for cohort in (10, 50)),
+    *(Row(size, 10) for size in ("6x768", "12x768", "gpt2-124m", "t5-60m")),
+)
+FROZEN_ROWS = (
+    *(Row(size, cohort, freeze) for size, freeze in (("2x128", 1), ("6x384", 3)) for cohort in (10, 50)),
+    Row("12x768", 10, freeze=6),
+)
 
 
 def hardware_limit(workload: Workload, solver: Solver, cohort_size: int, freeze: int) -> float:
@@ -116,7 +139,7 @@ def draw_cohorts(workload: Workload, size: int, count: int) -> list[list[int]]:
     return [rng.choice(workload.clients, size, replace=False).tolist() for _ in range(count)]
 
 
-def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort_size: int) -> dict[str, Any]:
+def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, row: Row) -> dict[str, Any]:
     """Measure one system after another, each with the GPU to itself."""
     device, few_rounds = torch.device(args.device), max(1, args.rounds // 4)
     systems: dict[str, tuple[Callable[..., PlayRound], int, int]] = {  # with rounds and warmup rounds
@@ -128,12 +151,14 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
     }
     results: dict[str, Any] = {}
     for name in selected_systems(args):
+        if name == "pfl" and workload.size in WRITERS:  # pfl's model here is a classifier
+            continue
         make, rounds, warmup = systems[name]
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        play = make(workload, solver, device, args.freeze)
-        cohorts = draw_cohorts(workload, cohort_size, rounds + warmup)
+        play = make(workload, solver, device, row.freeze)
+        cohorts = draw_cohorts(workload, row.cohort, rounds + warmup)
         seconds = [0.0, 0.0]
         for stage, indices in enumerate((range(warmup), range(warmup, warmup + rounds))):
             start = time.perf_counter()
@@ -149,17 +174,17 @@ def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, co
     return results
 
 
-def measure_cpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort_size: int) -> dict[str, Any]:
+def measure_cpu(args: argparse.Namespace, workload: Workload, solver: Solver, row: Row) -> dict[str, Any]:
     """Measure all systems in turn, round by round. The first round of each is reported separately."""
     systems: dict[str, Callable[[], AbstractContextManager[PlayRound]]] = {
-        "bare": lambda: _closing(Bare(workload, solver, args.workers, args.freeze)),
-        "motet": lambda: _closing(Motet(workload, solver, args.workers, args.freeze)),
-        "pfl": lambda: pfl_processes(workload, solver, args.workers, args.freeze),
+        "bare": lambda: _closing(Bare(workload, solver, args.workers, row.freeze)),
+        "motet": lambda: _closing(Motet(workload, solver, args.workers, row.freeze)),
+        "pfl": lambda: pfl_processes(workload, solver, args.workers, row.freeze),
     }
     with ExitStack() as stack:
         opened = {name: stack.enter_context(systems[name]()) for name in selected_systems(args)}
         seconds: dict[str, list[float]] = {name: [] for name in opened}
-        for index, cohort in enumerate(draw_cohorts(workload, cohort_size, args.rounds + 1)):
+        for index, cohort in enumerate(draw_cohorts(workload, row.cohort, args.rounds + 1)):
             for name, play in opened.items():
                 start = time.perf_counter()
                 play(index, cohort)
@@ -180,23 +205,22 @@ def selected_systems(args: argparse.Namespace) -> list[str]:
     return [name for name in names if name in (args.systems or names) and (name != "pfl" or find_spec("pfl"))]
 
 
-def measure(args: argparse.Namespace, size: str, cohort_size: int, optimizer: str, tokens: int) -> dict[str, Any]:
-    clients = args.clients or max(100, cohort_size)
-    workload = Workload(size, clients=clients, tokens=tokens, uneven=args.uneven, lengths_file=args.lengths)
-    rate = 1e-2 if optimizer == "sgd" else 1e-5
-    solver = Solver(optimizer=optimizer, lr=rate, batch=16, bucket=args.bucket)  # type: ignore[arg-type]
-    results = (measure_cpu if args.device == "cpu" else measure_gpu)(args, workload, solver, cohort_size)
+def measure(args: argparse.Namespace, row: Row) -> dict[str, Any]:
+    clients = args.clients or max(100, row.cohort)
+    workload = Workload(row.size, clients, tokens=row.tokens, uneven=args.uneven, lengths_file=args.lengths)
+    rate = 1e-2 if row.optimizer == "sgd" else 1e-5
+    solver = Solver(optimizer=row.optimizer, lr=rate, batch=16, bucket=args.bucket)  # type: ignore[arg-type]
+    results = (measure_cpu if args.device == "cpu" else measure_gpu)(args, workload, solver, row)
     ours = results.get("packed") or results.get("motet")
     ratio = {"ratio": results["bare"]["seconds"] / ours["seconds"]} if ours and "bare" in results else {}
     if args.device != "cpu":
-        ratio["limit"] = hardware_limit(workload, solver, cohort_size, args.freeze)
-    setting = {"size": size, "cohort": cohort_size, "optimizer": optimizer, "tokens": tokens, "freeze": args.freeze}
-    return {**setting, "device": args.device, **results, **ratio}
+        ratio["limit"] = hardware_limit(workload, solver, row.cohort, row.freeze)
+    return {**row._asdict(), "device": args.device, **results, **ratio}
 
 
 def format_row(args: argparse.Namespace, row: dict[str, Any]) -> str:
     setting = [str(row[key]) for key in ("size", "cohort", "optimizer", "tokens", "freeze")]
-    times = [f"{row[name]['seconds']:.3f}" for name in selected_systems(args)]
+    times = [f"{row[name]['seconds']:.3f}" if name in row else "–" for name in selected_systems(args)]
     ratio = f"{row['ratio']:.2f}" if "ratio" in row else "–"
     cells = [*setting, *times, ratio]
     if args.device != "cpu":
@@ -208,10 +232,11 @@ def format_row(args: argparse.Namespace, row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["2x128", "6x384", "6x768", "12x768"])
-    parser.add_argument("--cohorts", nargs="+", type=int, default=[10, 50])
-    parser.add_argument("--optimizers", nargs="+", default=["sgd", "adamw"])
-    parser.add_argument("--tokens", nargs="+", type=int, default=[64, 128])
+    parser.add_argument("--sizes", nargs="+", help="Measure these sizes instead of the README's rows.")
+    parser.add_argument("--frozen", action="store_true", help="Measure models with a frozen lower half.")
+    parser.add_argument("--cohorts", nargs="+", type=int, default=[10])
+    parser.add_argument("--optimizers", nargs="+", default=["adamw"])
+    parser.add_argument("--tokens", nargs="+", type=int, default=[64])
     parser.add_argument("--systems", nargs="+", help="Measure only these systems.")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--freeze", type=int, default=0, help="Freeze the embeddings and this many layers.")
@@ -233,15 +258,14 @@ def main() -> None:
     titles += ["limit", "reached", "peak GB"] if args.device != "cpu" else []
     print("| " + " | ".join(titles) + " |")
     print("|" + " --- |" * len(titles))
-    for size in args.sizes:
-        for cohort_size in args.cohorts:
-            for optimizer in args.optimizers:
-                for tokens in args.tokens:
-                    row = measure(args, size, cohort_size, optimizer, tokens)
-                    print(format_row(args, row), flush=True)
-                    if args.json:
-                        with args.json.open("a") as file:
-                            file.write(json.dumps(row) + "\n")
+    grid = product(args.sizes or (), args.cohorts, [args.freeze], args.optimizers, args.tokens)
+    rows = [Row(*values) for values in grid] or (FROZEN_ROWS if args.frozen else README_ROWS)
+    for row in rows:
+        result = measure(args, row)
+        print(format_row(args, result), flush=True)
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
