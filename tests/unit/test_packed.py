@@ -470,14 +470,17 @@ class RecordKeys:
     """Replaces `CudaGraphs`: runs every step eagerly and records the key it would be captured under."""
 
     def __init__(self) -> None:
-        self.keys: list[Any] = []
+        self.graphs: list[Any] = []
 
     def run(self, key: Any, kind: Any, step: Any) -> None:
-        self.keys.append(key)
+        self.graphs.append(key)
         step()
 
     def drop(self, is_stale: Any) -> None:
-        self.keys = [key for key in self.keys if not is_stale(key)]
+        self.graphs = [key for key in self.graphs if not is_stale(key)]
+
+    def clear(self) -> None:
+        self.graphs.clear()
 
 
 def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
@@ -486,7 +489,7 @@ def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
         executor.submit(i, job)
     while executor.submitted:
         executor.wait_completed()
-    return set(graphs.keys)
+    return set(graphs.graphs)
 
 
 def jobs_on(features: Features, model: Any, sizes: tuple[int, ...], solver: Solver = SGD) -> list[Fit]:
@@ -545,7 +548,22 @@ def test_graphs_of_moved_buffers_are_dropped() -> None:
         while executor.submitted:
             executor.wait_completed()
     (packed,) = (m for (_, _, is_packed), m in executor.models.items() if is_packed)
-    assert {key[1] for key in graphs.keys} == {packed.buffers.generation}
+    assert {key[1] for key in graphs.graphs} == {packed.buffers.generation}
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_captured_steps_leave_memory_for_what_clients_compute_with_their_results(
+    is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Per-FedAvg adds vectors between two trainings. The steps of the first one had taken nearly all memory of the GPU."""
+    monkeypatch.setattr(packed_executor, "is_memory_short", lambda _: is_short)
+    jobs, executor = make_jobs(BERT), PackedExecutor(CPU, width=8, use_bf16=False)
+    executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
+    for i, job in enumerate(jobs):
+        executor.submit(i, job)
+    results = dict(executor.wait_completed())
+    assert bool(graphs.graphs) == bool(executor.models) == (not is_short)
+    assert_trained_plainly(results, jobs)  # type: ignore[arg-type]
 
 
 def test_other_corpora_and_smaller_batches_have_other_graphs() -> None:

@@ -9,6 +9,9 @@ from motet.core.errors import RunError
 
 PACKED_MODEL_FRACTION = 0.65  # of the free GPU memory, for packed models
 CLIENT_STATE_FRACTION = 1 / 8  # of it, for client state, and as much again for changes in the current round
+RESULTS_FRACTION = (
+    1 / 8
+)  # of the memory that this process may use, for results of jobs and what clients compute with them
 _FRACTIONS: dict[str, float] = {}  # by device type
 
 
@@ -38,3 +41,11 @@ def free_memory(device: torch.device) -> int:
     reserved, allocated = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     within_limit = int(total * fraction) - reserved
     return max(0, min(free, within_limit)) + reserved - allocated
+
+
+def is_memory_short(device: torch.device) -> bool:
+    """Return whether a GPU has too little memory left for the results of jobs and what clients compute with them."""
+    if device.type != "cuda":
+        return False
+    usable = torch.cuda.mem_get_info(device)[1] * _FRACTIONS.get(device.type, 1.0)
+    return free_memory(device) < RESULTS_FRACTION * usable

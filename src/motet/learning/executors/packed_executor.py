@@ -13,7 +13,12 @@ import torch
 
 from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
-from motet.learning.executors.memory_budget import DeviceMemoryError, clients_per_packed_model, free_memory
+from motet.learning.executors.memory_budget import (
+    DeviceMemoryError,
+    clients_per_packed_model,
+    free_memory,
+    is_memory_short,
+)
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.frozen_prefix import FrozenPrefix, cut_frozen_prefix
 from motet.learning.modules.model import Model
@@ -104,9 +109,19 @@ class PackedExecutor(Executor):
             model = self._model(first, dataset, packed=len(jobs) > 1)
             if has_new_shapes:
                 self._compile_kernels([_with_one_step(job) for job in jobs], model, dataset)
-            graphs = self.graphs if model.can_be_captured else None
-            results = fit(jobs, model, dataset, graphs, self.use_bf16)
+            results = self._fit_captured(jobs, model, dataset)
         self.examples_processed += sum(r.examples_processed for r in results if isinstance(r, FitResult))
+        return results
+
+    def _fit_captured(
+        self, jobs: list[Fit], model: PackedModel, dataset: DeviceDataset
+    ) -> list[FitResult | JobFailure]:
+        """Train with captured steps. Drop them if they leave too little memory for what comes after the training."""
+        graphs = self.graphs if model.can_be_captured else None
+        known = set(graphs.graphs) if graphs is not None else set()
+        results = fit(jobs, model, dataset, graphs, self.use_bf16)
+        if graphs is not None and not known.issuperset(graphs.graphs) and is_memory_short(self.device):
+            self._release_memory()
         return results
 
     def _infer_first(self, jobs: list[Infer]) -> list[Any]:
