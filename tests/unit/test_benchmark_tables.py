@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import string
@@ -15,6 +16,7 @@ import yaml
 from sklearn.metrics import f1_score
 from tests.benchmarks import SUITE, finished_benchmark, open_suite, write_run
 
+import motet
 from motet.benchmark.benchmark_folder import (
     Benchmark,
     BenchmarkRequest,
@@ -209,6 +211,16 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
 )
 def test_a_table_names_its_version_with_a_commit_of_one_length(versions: dict[str, str], description: str) -> None:
     assert describe_software(versions) == description
+
+
+def test_the_version_is_known_without_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a copied source tree had only a commit, and their table was taken for one of an unknown version."""
+
+    def no_metadata(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", no_metadata)
+    assert describe_software(package_versions()).startswith(f"Motet {motet.__version__}")
 
 
 def test_a_number_of_another_version_is_marked_and_runs_anew(finished: Benchmark) -> None:

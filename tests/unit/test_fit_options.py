@@ -119,6 +119,7 @@ class RecordedSteps(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.num_captures = 0
         self.names: list[str] = []
         self.operations: dict[Any, list[list[str]]] = {}
 

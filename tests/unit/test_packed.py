@@ -470,17 +470,19 @@ class RecordKeys:
     """Replaces `CudaGraphs`: runs every step eagerly and records the key it would be captured under."""
 
     def __init__(self) -> None:
-        self.graphs: list[Any] = []
+        self.keys: list[Any] = []
+        self.num_captures = 0
 
     def run(self, key: Any, kind: Any, step: Any) -> None:
-        self.graphs.append(key)
+        self.keys.append(key)
+        self.num_captures += 1
         step()
 
     def drop(self, is_stale: Any) -> None:
-        self.graphs = [key for key in self.graphs if not is_stale(key)]
+        self.keys = [key for key in self.keys if not is_stale(key)]
 
     def clear(self) -> None:
-        self.graphs.clear()
+        self.keys.clear()
 
 
 def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
@@ -489,7 +491,7 @@ def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
         executor.submit(i, job)
     while executor.submitted:
         executor.wait_completed()
-    return set(graphs.graphs)
+    return set(graphs.keys)
 
 
 def jobs_on(features: Features, model: Any, sizes: tuple[int, ...], solver: Solver = SGD) -> list[Fit]:
@@ -548,7 +550,7 @@ def test_graphs_of_moved_buffers_are_dropped() -> None:
         while executor.submitted:
             executor.wait_completed()
     (packed,) = (m for (_, _, is_packed), m in executor.models.items() if is_packed)
-    assert {key[1] for key in graphs.graphs} == {packed.buffers.generation}
+    assert {key[1] for key in graphs.keys} == {packed.buffers.generation}
 
 
 @pytest.mark.parametrize("is_short", [True, False])
@@ -562,7 +564,7 @@ def test_captured_steps_leave_memory_for_what_clients_compute_with_their_results
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     results = dict(executor.wait_completed())
-    assert bool(graphs.graphs) == bool(executor.models) == (not is_short)
+    assert bool(graphs.keys) == bool(executor.models) == (not is_short)
     assert_trained_plainly(results, jobs)  # type: ignore[arg-type]
 
 

@@ -12,18 +12,19 @@ from pathlib import Path
 
 import torch
 
+import motet
 from motet.experiment.build.processor import processor_name
 
 COMMIT_DIGITS = 10
-PACKAGES = ("motet", "torch", "transformers", "tokenizers", "numpy")
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
 
 
 def package_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "motet": motet.__version__}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        except importlib.metadata.PackageNotFoundError:  # a folder on PYTHONPATH without its metadata
             continue
     if commit := source_commit():
         versions["commit"] = commit
@@ -57,7 +58,9 @@ def describe_software(versions: Mapping[str, str]) -> str:
     """Return Motet's version and commit, from the versions in a summary."""
     recorded = versions.get("commit", "")
     commit = recorded.removesuffix("+")[:COMMIT_DIGITS] + "+" * recorded.endswith("+")
-    unnamed = "Motet" if commit else "an unknown version of Motet"  # a source tree has no package metadata
+    unnamed = (
+        "Motet" if commit else "an unknown version of Motet"
+    )  # runs of a source tree once recorded only the commit
     version = f"Motet {versions['motet']}" if "motet" in versions else unnamed
     return f"{version} ({commit})" if commit else version
 

@@ -9,9 +9,7 @@ from motet.core.errors import RunError
 
 PACKED_MODEL_FRACTION = 0.65  # of the free GPU memory, for packed models
 CLIENT_STATE_FRACTION = 1 / 8  # of it, for client state, and as much again for changes in the current round
-RESULTS_FRACTION = (
-    1 / 8
-)  # of the memory that this process may use, for results of jobs and what clients compute with them
+RESULTS_FRACTION = 1 / 8  # of the memory that this process may use, for what clients compute with results of jobs
 _FRACTIONS: dict[str, float] = {}  # by device type
 
 

@@ -118,9 +118,9 @@ class PackedExecutor(Executor):
     ) -> list[FitResult | JobFailure]:
         """Train with captured steps. Drop them if they leave too little memory for what comes after the training."""
         graphs = self.graphs if model.can_be_captured else None
-        known = set(graphs.graphs) if graphs is not None else set()
+        captures_before = graphs.num_captures if graphs is not None else 0
         results = fit(jobs, model, dataset, graphs, self.use_bf16)
-        if graphs is not None and not known.issuperset(graphs.graphs) and is_memory_short(self.device):
+        if graphs is not None and graphs.num_captures > captures_before and is_memory_short(self.device):
             self._release_memory()
         return results
 

@@ -23,6 +23,7 @@ class CudaGraphs:
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.eager_runs: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Any] = {}
+        self.num_captures = 0  # so far; dropped graphs count
         self.captured: set[Hashable] = set()
         self.uncapturable: set[Hashable] = set()
 
@@ -61,6 +62,7 @@ class CudaGraphs:
             return False
         self.graphs[key] = graph
         self.captured.add(kind)
+        self.num_captures += 1
         return True
 
     def _recover(self, stream_before: Any, pool: Any) -> None:
