@@ -58,9 +58,7 @@ def describe_software(versions: Mapping[str, str]) -> str:
     """Return Motet's version and commit, from the versions in a summary."""
     recorded = versions.get("commit", "")
     commit = recorded.removesuffix("+")[:COMMIT_DIGITS] + "+" * recorded.endswith("+")
-    unnamed = (
-        "Motet" if commit else "an unknown version of Motet"
-    )  # runs of a source tree once recorded only the commit
+    unnamed = "Motet" if commit else "an unknown version of Motet"  # some older runs recorded only the commit
     version = f"Motet {versions['motet']}" if "motet" in versions else unnamed
     return f"{version} ({commit})" if commit else version
 
