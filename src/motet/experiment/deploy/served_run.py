@@ -49,6 +49,3 @@ class StoredStates:
     def get(self, program: str, client: ClientId) -> Any:
         journal = next((j for j in self.journals if (program, client) in j.versions), None)
         return None if journal is None else journal.get(program, client)
-
-    def has_client(self, client: ClientId) -> bool:
-        return any(client == key[1] for journal in self.journals for key in journal.versions)
