@@ -39,7 +39,7 @@ def main() -> None:
     motet(folder, "report", str(run), "--out", str(folder / "report.html"))
     with browser() as driver:
         driver.get((folder / "report.html").as_uri())
-        take_picture(driver, FIGURES / "readme-report.png", height=1000)
+        take_picture(driver, FIGURES / "readme-report.png", height=960)
         with dashboard(folder / "runs") as address:
             driver.get(address)
             time.sleep(3)  # the page fetches its runs

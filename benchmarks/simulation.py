@@ -1,6 +1,6 @@
 """Time whole rounds (sampling, training, aggregation) of Motet, a plain PyTorch loop and pfl, in one run.
 
-    python -m benchmarks.simulation                                                  the README's table, on a GPU
+    python -m benchmarks.simulation                                                  the table of docs/reference/speed.md, on a GPU
     python -m benchmarks.simulation --frozen --systems packed                        with a frozen lower half
     python -m benchmarks.simulation --sizes 6x384 --cohorts 10 50                    a grid of sizes, cohorts, …
     python -m benchmarks.simulation --sizes 6x768 --tokens 128 --freeze 3            with frozen embeddings and 3 layers
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     tokens: int = 64
 
 
-README_ROWS = (
+TABLE_ROWS = (
     *(Row(size, cohort) for size in ("2x128", "6x384") for cohort in (10, 50)),
     *(Row(size, 10) for size in ("6x768", "12x768", "gpt2-124m", "t5-60m")),
 )
@@ -234,7 +234,7 @@ def format_row(args: argparse.Namespace, row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", help="Measure these sizes instead of the README's rows.")
+    parser.add_argument("--sizes", nargs="+", help="Measure these sizes instead of the rows of that table.")
     parser.add_argument("--frozen", action="store_true", help="Measure models with a frozen lower half.")
     parser.add_argument("--cohorts", nargs="+", type=int, default=[10])
     parser.add_argument("--optimizers", nargs="+", default=["adamw"])
@@ -261,7 +261,7 @@ def main() -> None:
     print("| " + " | ".join(titles) + " |")
     print("|" + " --- |" * len(titles))
     grid = product(args.sizes or (), args.cohorts, [args.freeze], args.optimizers, args.tokens)
-    rows = [Row(*values) for values in grid] or (FROZEN_ROWS if args.frozen else README_ROWS)
+    rows = [Row(*values) for values in grid] or (FROZEN_ROWS if args.frozen else TABLE_ROWS)
     for row in rows:
         result = measure(args, row)
         print(format_row(args, result), flush=True)
