@@ -58,8 +58,8 @@ def create_clients(
         return {name: app(context) for name, context in contexts.items()}
     if first_weights is None:
         raise ConfigError(
-            "create_clients: a ClientApp does not tell its first weights; give first_weights, such as Net().state_dict(), "
-            "or give its client_fn in place of the ClientApp."
+            "create_clients: a ClientApp does not contain its first weights; pass first_weights, such as "
+            "Net().state_dict(), or pass its client_fn in place of the ClientApp."
         )
     from motet.learning.flower_message_client import MessageClient  # loads torch, which a ClientApp does not need
 

@@ -160,6 +160,7 @@ def test_advised_extras_exist_and_their_command_names_packages() -> None:
     extras = {e for _, text in ERRORS for pair in EXTRA.findall(text) for e in "".join(pair).split(",")}
     assert {"grpc", "mqtt", "hub"} <= extras <= set(EXTRAS)
     assert all(install_command(extra).startswith("pip install '") for extra in extras)
+    assert [text for _, text in ERRORS if re.search(r"(?<!Run: )install_command", text)] == []
     assert "'grpcio>=1.60'" in install_command("grpc")
 
 

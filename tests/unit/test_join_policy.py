@@ -128,7 +128,7 @@ def test_a_policy_file_is_strict_and_complete(tmp_path: Path) -> None:
     assert (policy.identities, policy.reveals, policy.protocols) == (True, "sums", ("secagg", "light_secagg"))
     with pytest.raises(SystemExit):
         init(path)
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="--policy replaces"):
         choose_policy(path, allow_plain_updates=True, allow_unverified_peers=False, allow_models=[])
     path.write_text("protocol: secagg")
     with pytest.raises(ConfigError, match="unknown option 'protocol'"):

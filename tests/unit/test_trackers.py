@@ -169,5 +169,5 @@ def test_a_missing_package_is_reported_with_the_install_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=rf"{name} is not installed. Run pip install '{name}[^' ]*', or"):
+    with pytest.raises(ConfigError, match=rf"{name} is not installed. Run: pip install '{name}[^' ]*', or"):
         track_two_rounds(tmp_path, name)

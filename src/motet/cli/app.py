@@ -122,7 +122,10 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run,
 OutFolder = Annotated[Path | None, typer.Option("--out", help="Output folder.", show_default="runs/RECIPE-NUMBER")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run Python code that a model brings along. No recipe can set this.")
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Run Python code that comes with a model. No recipe or server can set this."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Precision = Annotated[
@@ -139,10 +142,10 @@ StateKeySource = Annotated[
     str | None,
     typer.Option(
         "--state-key",
-        help="Key that encrypts the client state: an environment variable, or @FILE with 64 hexadecimal digits.",
+        help="Encrypt the client state with this key of 64 hexadecimal digits: an environment variable, or @FILE.",
     ),
 ]
-Transport = Annotated[str, typer.Option(help="grpc or mqtt.")]
+Transport = Annotated[str, typer.Option(help="grpc, mqtt or flower.")]
 
 
 def read_secret(source: str) -> str:

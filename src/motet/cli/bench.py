@@ -27,14 +27,17 @@ SuiteName = Annotated[
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds.", show_default="5; with --quick, set by the suite")]
 Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that takes minutes on two cores.")]
 Only = Annotated[
-    list[str] | None, typer.Option(help="Run only these cells: a table, a row, a column, or table/row/column.")
+    list[str] | None,
+    typer.Option(help="Run only these cells: a table, a row, a column, or table/row/column. Repeat it for more."),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the benchmark in --out with its options; retry failed runs.")
 ]
 Refresh = Annotated[bool, typer.Option("--refresh", help="Repeat finished runs of other versions of Motet.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/bench/SUITE")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time.", show_default="as many as fit")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of runs that train at the same time.", show_default="as many as fit")
+]
 MemoryShare = Annotated[
     float,
     typer.Option(min=0.01, max=1.0, help="Share of the memory for this benchmark, if others run on the same GPU."),

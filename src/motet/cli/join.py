@@ -76,7 +76,10 @@ AllowUnverified = Annotated[
     bool, typer.Option("--allow-unverified-peers", help="Take part in secure sums without --identities.")
 ]
 AllowModel = Annotated[
-    list[str] | None, typer.Option("--allow-model", help="Load this model of this machine if the server names it.")
+    list[str] | None,
+    typer.Option(
+        "--allow-model", help="Load this model from this machine if the server asks for it. Repeat it for several."
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ FORMATS = ("text", "json")
 LogFormat = Annotated[
     str,
     typer.Option(
-        "--log-format", envvar="MOTET_LOG_FORMAT", show_envvar=True, help="text, or json: an object per line."
+        "--log-format", envvar="MOTET_LOG_FORMAT", show_envvar=True, help="text, or json with one object per line."
     ),
 ]
 

@@ -13,7 +13,7 @@ from motet.cli.terminal import create_console, echo
 if TYPE_CHECKING:
     from motet.report.html_page import PageTable
 
-partition_app = typer.Typer(help="Split a corpus over clients, and inspect the split.", no_args_is_help=True)
+partition_app = typer.Typer(help="Divide a corpus among clients, and inspect the result.", no_args_is_help=True)
 app.add_typer(partition_app, name="partition", rich_help_panel=DATA)
 
 PartitionSettings = Annotated[
@@ -46,7 +46,7 @@ def partition_make(
         str, typer.Option(help="motet or fednlp (the layout of FedNLP's published partitions).")
     ] = "motet",
 ) -> None:
-    """Split a corpus over clients and store the split. Use it with partition.type=file partition.path=FILE."""
+    """Divide a corpus among clients, and store the partition. Use it with partition.type=file partition.path=FILE."""
     from motet.experiment.commands.partition_commands import CorpusSource, make_partition
     from motet.experiment.recipe.run_config import ComponentConfig
 

@@ -11,7 +11,7 @@ from motet.cli.app import DEPLOYMENT, app, handle_errors
 from motet.cli.terminal import echo
 
 policy_app = typer.Typer(no_args_is_help=True, help="Write a policy: what a server may ask of this client.")
-audit_app = typer.Typer(help="Verify and print the audit log of a client.")
+audit_app = typer.Typer(help="Verify and print a client's audit log; with privacy, attack a finished run.")
 app.add_typer(policy_app, name="policy", rich_help_panel=DEPLOYMENT)
 app.add_typer(audit_app, name="audit", rich_help_panel=DEPLOYMENT)
 

@@ -20,15 +20,18 @@ SearchKeys = Annotated[
     typer.Option(
         "--search",
         help="A setting and its values, e.g. solver.lr=1e-4,1e-3 or a range solver.lr=1e-4..1e-2; "
-        "METHOD:key=… for one method.",
+        "METHOD:key=… for one method. Repeat it for several settings.",
     ),
 ]
-Methods = Annotated[list[str] | None, typer.Option("--method", help="Algorithms to tune.", show_default="the recipe's")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="Algorithm to tune. Repeat it for several.", show_default="the recipe's"),
+]
 Trials = Annotated[
     int | None, typer.Option(min=1, help="Trials of each method, drawn from the grid.", show_default="the whole grid")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Seeds of each trial. Trials are compared by the mean.")]
-SearchSeed = Annotated[int, typer.Option(help="Seed of the drawing of trials.")]
+SearchSeed = Annotated[int, typer.Option(help="Random seed with which trials are drawn.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/tune/RECIPE")]
 
 

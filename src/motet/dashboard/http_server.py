@@ -38,7 +38,7 @@ class Dashboard:
             from motet.report.web import read_asset
         except ImportError as error:
             raise ConfigError(
-                f"the dashboard needs {error.name}, which is not installed. Run {install_command('dashboard')}."
+                f"the dashboard needs the package {error.name}. Run: {install_command('dashboard')}"
             ) from None
         host, port = _parse_bind(options.bind)
         token = choose_token(options.token, is_open=options.is_open, host=host)

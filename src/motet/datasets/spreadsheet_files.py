@@ -30,7 +30,9 @@ def read_sheet(file: DataFile) -> list[tuple[int, list[Any]]]:
     try:
         import openpyxl
     except ImportError:
-        raise ConfigError(f"{file.name}: reading Excel files needs openpyxl. Run: {install_command('xlsx')}") from None
+        raise ConfigError(
+            f"{file.name}: reading Excel files needs the package openpyxl. Run: {install_command('xlsx')}"
+        ) from None
     with open_binary(file.path) as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles
         try:

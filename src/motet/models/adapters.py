@@ -31,7 +31,7 @@ def add_adapters(
     try:
         from peft import inject_adapter_in_model
     except ImportError:
-        raise ConfigError(f"model.adapter needs the package peft; run: {install_command('adapters')}") from None
+        raise ConfigError(f"model.adapter needs the package peft. Run: {install_command('adapters')}") from None
     targets = _find_targets(module, roles, config)
     inject_adapter_in_model(peft_config(config, targets, _are_transposed(module, targets)), module)
     new_roles = {name: _adapted_role(name, roles.roles) for name, _ in module.named_parameters()}

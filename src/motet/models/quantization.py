@@ -20,7 +20,7 @@ def quantize_adapted_layers(module: nn.Module, kind: Literal["int8", "nf4"]) -> 
         import bitsandbytes as bnb
     except ImportError:
         raise ConfigError(
-            f"model.quantize is {kind}, which needs the package bitsandbytes; run: {install_command('quantize')}"
+            f"model.quantize is {kind}, which needs the package bitsandbytes. Run: {install_command('quantize')}"
         ) from None
     if not torch.cuda.is_available():
         raise ConfigError(

@@ -93,5 +93,7 @@ class PrivacyAccountant:
             import dp_accounting
             import dp_accounting.rdp
         except ImportError:
-            raise ConfigError(f"privacy accounting needs the package dp-accounting; {install_command('dp')}") from None
+            raise ConfigError(
+                f"privacy accounting needs the package dp-accounting. Run: {install_command('dp')}"
+            ) from None
         return dp_accounting

@@ -14,7 +14,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 except ImportError:  # pragma: no cover
-    raise ConfigError(f"metrics need prometheus-client; run: {install_command('metrics')}") from None
+    raise ConfigError(f"metrics need the package prometheus-client. Run: {install_command('metrics')}") from None
 
 SOURCE = PageSource("metrics", "transport.metrics", "MOTET_METRICS_TOKEN")
 PATH = "/metrics"

@@ -50,7 +50,7 @@ class ClientPolicy:
         """Check that shares come only from clients that this client holds shares for, and from enough of them."""
         if strangers := set(owners) - set(holders):
             raise PrivacyError(
-                f"received shares from {', '.join(sorted(strangers)[:3])}, for whom this client holds none; "
+                f"received shares from {', '.join(sorted(strangers)[:3])}, with whom this client exchanges none; "
                 "they are rejected."
             )
         if len(owners) < threshold:
@@ -66,7 +66,7 @@ class ClientPolicy:
         participants = set(session.participants.clients)
         if len(unique) < len(survivors) or session.client not in unique or not unique <= participants:
             raise PrivacyError(
-                "the list of survivors names a client twice, or a stranger, or not this client; it is rejected."
+                "the list of survivors repeats a client, names a stranger, or lacks this client; it is rejected."
             )
         neighbors = unique & set(holders)
         if unknown := neighbors - set(session.held_shares):

@@ -25,7 +25,7 @@ try:
     from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:
-    raise ConfigError(f"secure sums need the package cryptography; {install_command('secure')}") from None
+    raise ConfigError(f"secure sums need the package cryptography. Run: {install_command('secure')}") from None
 
 KEY_BYTES, TAG_BYTES = 32, 16
 BLOCK_BYTES = 2**18  # fits into the cache; filling new memory would take longer than decrypting

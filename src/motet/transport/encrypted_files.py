@@ -48,7 +48,7 @@ class EncryptionKey:
             from cryptography.hazmat.primitives import hashes
             from cryptography.hazmat.primitives.kdf.hkdf import HKDF
         except ImportError:  # pragma: no cover
-            raise ConfigError(f"--state-key needs cryptography; run: {install_command('secure')}") from None
+            raise ConfigError(f"--state-key needs the package cryptography. Run: {install_command('secure')}") from None
         return HKDF(hashes.SHA256(), 32, salt, f"motet state 1 {purpose}".encode()).derive(self._key)
 
     def seal(self, pieces: Iterable[Piece], label: str) -> Iterator[bytes]:

@@ -80,7 +80,7 @@ class FlowerSocket:
                 link = self.invitations.get()
         except queue.Empty:
             raise ConnectionError(
-                f"no ClientApp has come to {self.path}; is the SuperNode started with it, and is a run going on?"
+                f"no ClientApp has connected to {self.path}; start the SuperNode with this path, and start a run."
             ) from None
         return link
 

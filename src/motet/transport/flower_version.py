@@ -15,7 +15,7 @@ def require_flower() -> None:
     try:
         version = importlib.metadata.version("flwr")
     except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(f"transport.type=flower needs Flower; run: {install_command('flower')}") from None
+        raise ConfigError(f"transport.type=flower needs the package flwr. Run: {install_command('flower')}") from None
     major, minor = (int(part) for part in version.split(".")[:2])
     if not OLDEST <= (major, minor) < FIRST_TOO_NEW:
         raise ConfigError(

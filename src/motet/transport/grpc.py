@@ -27,7 +27,7 @@ from motet.transport.tls_diagnosis import TlsFiles, UntrustedServerError, explai
 try:
     import grpc
 except ImportError:  # pragma: no cover
-    raise ConfigError(f"transport.type=grpc needs grpcio; run: {install_command('grpc')}") from None
+    raise ConfigError(f"transport.type=grpc needs the package grpcio. Run: {install_command('grpc')}") from None
 
 _log = logging.getLogger(__name__)
 CHUNK_BYTES = 2 * 2**20

@@ -29,7 +29,7 @@ try:
     from pwdlib.hashers.argon2 import Argon2Hasher
 except ImportError:  # pragma: no cover
     raise ConfigError(
-        f"the built-in broker needs amqtt; run: {install_command('mqtt')}, or set transport.broker"
+        f"the built-in broker needs the package amqtt. Run: {install_command('mqtt')}, or set transport.broker."
     ) from None
 
 START_TIMEOUT, STOP_TIMEOUT = 20, 10  # seconds

@@ -18,7 +18,9 @@ from motet.wire import deserialize
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:  # pragma: no cover - RuntimeError: mpi4py without an MPI library
-    raise ConfigError(f"transport.type=mpi needs mpi4py and an MPI ({error}); run: {install_command('mpi')}") from None
+    raise ConfigError(
+        f"transport.type=mpi needs the package mpi4py and an MPI library ({error}). Run: {install_command('mpi')}"
+    ) from None
 
 MAX_PART_BYTES = 2**30  # many MPI libraries have 32-bit counts
 MAX_MESSAGE_BYTES = 2**40

@@ -27,7 +27,7 @@ try:
     from paho.mqtt.client import Client
     from paho.mqtt.enums import CallbackAPIVersion
 except ImportError:  # pragma: no cover
-    raise ConfigError(f"transport.type=mqtt needs paho-mqtt; run: {install_command('mqtt')}") from None
+    raise ConfigError(f"transport.type=mqtt needs the package paho-mqtt. Run: {install_command('mqtt')}") from None
 
 DEFAULT_USER = "client"
 # MQTT 3.1.1, without a name and a user. Whether the broker accepts them or not, its answer begins with one byte.

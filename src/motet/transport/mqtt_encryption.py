@@ -25,7 +25,7 @@ try:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:  # pragma: no cover
-    raise ConfigError(f"transport.type=mqtt needs cryptography; run: {install_command('mqtt')}") from None
+    raise ConfigError(f"transport.type=mqtt needs the package cryptography. Run: {install_command('mqtt')}") from None
 
 KEY_BYTES, TAG_BYTES, CLOSING_BYTES = 32, 16, 32
 HELLO, ANSWER, SEALED = 1, 2, 3  # the first byte of a packet

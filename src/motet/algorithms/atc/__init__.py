@@ -47,10 +47,12 @@ def atc(
     """Clients with different tasks learn from each other: Assign-Then-Contrast (Dong et al. 2022)."""
     if not objectives or any(name not in TRAINED_LAYERS for name in objectives):
         raise ConfigError(
-            f"atc.objectives is {list(objectives)}; expected a list of one or both of {', '.join(TRAINED_LAYERS)}."
+            f"algorithm.objectives is {list(objectives)}; expected a list of one or both of {', '.join(TRAINED_LAYERS)}."
         )
     if clusters < 1:
-        raise ConfigError(f"atc.clusters is {clusters}; expected at least 1, which puts all clients in one cluster.")
+        raise ConfigError(
+            f"algorithm.clusters is {clusters}; expected at least 1, which puts all clients in one cluster."
+        )
     assign_solver = replace(solver, steps=assign_steps or solver.steps, batch=assign_batch or solver.batch)
     first = Phase(Assign(assign_solver, objectives, clusters), assign)
     algorithm: Algorithm = Contrast(

@@ -85,7 +85,7 @@ class Contrast(Algorithm):
     def __post_init__(self) -> None:
         if self.neighbors < 1:
             raise ConfigError(
-                f"atc.neighbors is {self.neighbors}; expected at least 1, because a client is its own nearest neighbor."
+                f"algorithm.neighbors is {self.neighbors}; expected at least 1, because a client is its own nearest neighbor."
             )
 
     @property

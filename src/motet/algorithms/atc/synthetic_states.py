@@ -58,7 +58,7 @@ class SyntheticStates(Program):
     def __post_init__(self) -> None:
         for name in ("instances", "tokens"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"atc.{name} is {getattr(self, name)}; expected at least 1.")
+                raise ConfigError(f"algorithm.{name} is {getattr(self, name)}; expected at least 1.")
 
     def create(self, mlm_head: Params, clients: Sequence[ClientId], rnd: Round) -> Script[None]:
         """Create the synthetic instances and send them to all clients. `mlm_head` is the mean of the clients' heads."""

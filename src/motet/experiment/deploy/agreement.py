@@ -77,6 +77,6 @@ def _check_unchanged(audit: AuditLog, acceptance: JoinAccepted) -> None:
         if entry["event"] == "joined" and entry["run"] == acceptance.run and entry["digest"] != acceptance.digest:
             audit.close()
             raise PrivacyError(
-                f"the server changed the settings of the run {acceptance.run} after this client had joined it; it stays with "
-                "what was agreed. Ask the server to start a new run."
+                f"the server changed the settings of the run {acceptance.run} after this client had joined it; this client "
+                "keeps to the settings that it agreed to. Ask the operator of the server to start a new run."
             )

@@ -175,4 +175,4 @@ def _require_cryptography() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:  # pragma: no cover
-        raise ConfigError(f"certificates need cryptography; run: {install_command('secure')}") from None
+        raise ConfigError(f"certificates need the package cryptography. Run: {install_command('secure')}") from None

@@ -225,7 +225,9 @@ def choose_policy(
     """Return the policy of a file, or the default with what flags of `motet join` allow."""
     if path is not None:
         if allow_plain_updates or allow_unverified_peers or allow_models:
-            raise ConfigError(f"join: --allow-… and --policy exclude each other; write it into {path} instead.")
+            raise ConfigError(
+                f"join: --policy replaces the options --allow-…; use one of them. Write what you allow into {path}."
+            )
         return JoinPolicy.load(path)
     policy = JoinPolicy(identities=not allow_unverified_peers)
     policy = replace(policy, models={**policy.models, **dict.fromkeys(allow_models, ANY)})

@@ -30,7 +30,7 @@ from motet.wire.format import buffer_bytes, decode_header, encode_header, read_h
 try:
     import ray
 except ImportError:  # pragma: no cover
-    raise ConfigError(f"transport.type=ray needs ray; run: {install_command('ray')}") from None
+    raise ConfigError(f"transport.type=ray needs the package ray. Run: {install_command('ray')}") from None
 
 Packet = tuple[bytes, list[np.ndarray]]  # a value in the format of our messages: its header and its tensors
 StateRefs = list[tuple[str, str, list[Any]]]  # program, client, and references to copies of the client's state

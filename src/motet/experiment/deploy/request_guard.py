@@ -137,8 +137,8 @@ class RequestGuard:
                 trained_models.setdefault(entry["round"], set()).update(entry["models"])
         if any(index in trained_models and not own <= trained_models[index] for index, own in evaluations):
             raise PrivacyError(
-                f"the server asked for an evaluation of a model in round {round} that is not the model of the round, or did "
-                "so before; this client evaluates only the model that it trains."
+                f"in round {round} or before, the server asked this client to evaluate a model that is not the model of the "
+                "round; this client evaluates only the model that it trains."
             )
 
     def _check_rate(self, round: int) -> None:

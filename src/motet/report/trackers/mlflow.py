@@ -35,7 +35,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise ConfigError(
-            f"track: mlflow is not installed. Run {install_command('track', 'mlflow')}, or remove mlflow from track."
+            f"track: mlflow is not installed. Run: {install_command('track', 'mlflow')}, or remove mlflow from track."
         ) from None
     try:
         client = MlflowClient()

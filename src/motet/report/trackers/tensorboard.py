@@ -31,7 +31,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            f"track: tensorboard is not installed. Run {install_command('track', 'tensorboard')}, "
+            f"track: tensorboard is not installed. Run: {install_command('track', 'tensorboard')}, "
             "or remove tensorboard from track."
         ) from None
     writer = SummaryWriter(str(folder / "tensorboard"))

@@ -29,7 +29,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         import wandb
     except ImportError:
         raise ConfigError(
-            f"track: wandb is not installed. Run {install_command('track', 'wandb')}, or remove wandb from track."
+            f"track: wandb is not installed. Run: {install_command('track', 'wandb')}, or remove wandb from track."
         ) from None
     # The id is the folder's name, so that a resumed run continues the same curves.
     run = wandb.init(

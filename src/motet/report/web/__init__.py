@@ -123,7 +123,7 @@ def _load_plotly() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ConfigError(
-            f"the report needs plotly, which is not installed. Run {install_command('report')}."
+            f"the report needs plotly, which is not installed. Run: {install_command('report')}"
         ) from None
     script: str = get_plotlyjs()
     return script
