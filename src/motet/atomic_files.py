@@ -14,6 +14,7 @@ from typing import IO
 from motet.core.errors import RunError
 
 SUFFIX = ".part"
+Stamp = tuple[int, int, int]
 
 
 @contextmanager
@@ -48,3 +49,12 @@ def open_in_place(path: Path, mode: str) -> IO[str]:
         if error.errno != errno.ELOOP:
             raise
         raise RunError(f"'{path}' is a link; expected a file. Replace it by the file, or use another folder.") from None
+
+
+def read_stamp(path: Path) -> Stamp | None:
+    """Return what changes whenever a file is written or replaced; None if it cannot be found."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

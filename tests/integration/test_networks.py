@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -398,6 +399,40 @@ def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_
     error = join(serve_grpc(plain, "127.0.0.1:0"), right)
     assert "does not use TLS" in str(error)
     plain.stop_listening()
+
+
+@pytest.mark.parametrize(
+    ("since", "days", "problem"), [(9, -1, "has expired"), (-1, 800, "is not yet valid")], ids=["expired", "early"]
+)
+def test_a_running_server_uses_a_renewed_certificate(
+    since: int, days: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_certificates(tmp_path, ["127.0.0.1"])
+    with monkeypatch.context() as patch:
+        patch.setattr("motet.experiment.deploy.certificates.CLOCK_SKEW", timedelta(days=since))
+        patch.setattr("motet.experiment.deploy.certificates.SERVER_DAYS", days)
+        create_certificates(tmp_path, ["127.0.0.1"], replace=True)
+    connections = Connections(make_admission("client-0"))
+    address = serve_grpc(connections, "127.0.0.1:0", TlsFiles(tmp_path / "server.key", tmp_path / "server.pem"))
+    connect = partial(GrpcServerLink, address, TlsFiles(authority=tmp_path / "ca.pem"))
+    error = try_to_join(connect, seconds=0.2)
+    assert isinstance(error, RunError)  # a client tries again until the certificate is renewed
+    assert f"is not valid now: certificate {problem}" in str(error)
+    create_certificates(tmp_path, ["127.0.0.1"], replace=True)
+    assert try_to_join(connect) == "accepted"
+    (tmp_path / "server.key").write_text("not a key")
+    assert try_to_join(connect) == "accepted"
+    connections.stop_listening()
+
+
+@pytest.mark.parametrize("damaged", ["server.key", "server.pem"])
+def test_a_server_does_not_start_with_a_certificate_that_cannot_be_used(damaged: str, tmp_path: Path) -> None:
+    create_certificates(tmp_path, ["127.0.0.1"])
+    (tmp_path / damaged).write_text("not PEM")
+    with pytest.raises(ConfigError, match=r"server.pem and --key .*server.key are not a certificate and its key"):
+        serve_grpc(
+            Connections(make_admission()), "127.0.0.1:0", TlsFiles(tmp_path / "server.key", tmp_path / "server.pem")
+        )
 
 
 @needs_mosquitto

@@ -46,7 +46,7 @@ def test_a_token_is_not_replaced_by_accident(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_running_server_sees_every_change_of_the_file(tmp_path: Path) -> None:
+def test_a_running_server_sees_every_change_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "allowed.yaml"
     tokens = add_clients(path, ["north", "south"])
     allowed = AllowList(path)
@@ -54,7 +54,12 @@ def test_a_running_server_sees_every_change_of_the_file(tmp_path: Path) -> None:
     revoke_clients(path, ["south"])
     assert [*allowed.refresh()] == ["north"]
     path.write_text("not a list")
-    assert allowed.refresh() == {}
+    for _ in range(3):
+        assert allowed.refresh() == {}
+    assert [record.message for record in caplog.records] == [
+        f"no client is allowed any more: transport.allow: '{path}' must map names to hashes of tokens; "
+        f"create it with: motet allow {path} NAME…"
+    ]
     path.write_text(yaml.safe_dump({"north": hash_token("x")}))
     assert [*allowed.refresh()] == ["north"]
     path.unlink()

@@ -31,6 +31,7 @@ CLIENTS = {
     "refused": {"10.1.2.3:4711": 2, "eve": 1},
     "traffic": {"north": {"up": 10, "down": 20}},
     "failures": {"east": 1},
+    "certificate_expires": 1_900_000_000,
 }
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -78,6 +79,7 @@ def test_prometheus_reads_rounds_clients_bytes_scores_and_failures(url: str) -> 
         "motet_epsilon": 3.5,
         "motet_round_seconds_count": 1,
         "motet_rejected_messages_total": 3,
+        "motet_certificate_expiry_timestamp_seconds": 1_900_000_000,
     }
     by_label = {
         (name, *(value for label, value in labels if label != "run")): value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from motet.experiment.commands.data_inspection import collect_inspections
 from motet.experiment.commands.serve_run import serve_run
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.allow_list import add_clients
-from motet.experiment.deploy.certificates import create_certificates, read_host_names
+from motet.experiment.deploy.certificates import create_certificates, describe_expiry, read_host_names
 from motet.experiment.deploy.client_listener import open_listener, public_address
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
@@ -133,6 +134,15 @@ def test_clients_join_at_a_name_in_the_certificate(
     if hosts:
         create_certificates(tmp_path, hosts)
     assert public_address(address, read_host_names(tmp_path / "server.pem")) == expected
+
+
+@pytest.mark.parametrize(("days_left", "warning"), [(31, None), (12, "expires in 12 days"), (-1, "has expired")])
+def test_a_server_warns_before_its_certificate_expires(days_left: int, warning: str | None, tmp_path: Path) -> None:
+    expires = create_certificates(tmp_path, ["127.0.0.1"])
+    now = expires - timedelta(days=days_left, hours=1)
+    text = describe_expiry(tmp_path / "server.pem", now)
+    assert text is None if warning is None else f"server.pem {warning}" in str(text)
+    assert describe_expiry(tmp_path / "server.key", now) is None
 
 
 def test_the_join_command_has_a_name_in_the_certificate(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
 from motet.experiment.commands.run_state import describe_state
-from motet.experiment.commands.serve_run import report_missing_clients
+from motet.experiment.commands.server_reports import start_reports
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
@@ -33,7 +33,7 @@ from motet.transport.traffic import Traffic
 
 @pytest.fixture
 def status(tmp_path: Path) -> RunStatus:
-    clients = {"connected": ["a"], "waited_for": {"b": 12.3}, "refused": {"eve": 2}}
+    clients = {"connected": ["a"], "waited_for": {"b": 12.3}, "refused": {"eve": 2}, "certificate_expires": 1.9e9}
     return RunStatus(RunCallback(), lambda: clients, tmp_path / "status.json")
 
 
@@ -81,7 +81,15 @@ def test_the_page_shows_the_status_of_the_run(page: str) -> None:
     status = read_status(page)
     assert (status["done"], status["rounds"], status["state"]) == (1, 3, "running")
     text = format_status(status)
-    for part in ("1 of 3 done", "1 of 2 clients", "accuracy 0.750", "2.0 MB up", "b (12 s)", "eve: 2 messages"):
+    for part in (
+        "1 of 3 done",
+        "1 of 2 clients",
+        "accuracy 0.750",
+        "2.0 MB up",
+        "b (12 s)",
+        "eve: 2 messages",
+        "until 2030-03-17",
+    ):
         assert part in text
     with urlopen(page) as response:
         assert b"<title>Motet</title>" in response.read()
@@ -161,7 +169,7 @@ def test_the_server_says_which_clients_are_missing() -> None:
         disconnected_clients=lambda: [c for c in ("north",) if c not in connected[0]],
         connected_clients=lambda: connected[0],
     )
-    stop = report_missing_clients(connections, 600, lines.put, interval=0.01)  # type: ignore[arg-type]
+    stop = start_reports(connections, 600, None, lines.put, interval=0.01)  # type: ignore[arg-type]
     assert lines.get(timeout=300) == "waiting for north: disconnected, up to 600 s"
     connected[0] = ["north", "south"]
     while (line := lines.get(timeout=300)) != "north is back":

@@ -42,6 +42,12 @@ class StatusMetrics:
             "clients_pending", "Clients that still have to reply.", statuses, lambda s: _count(s, "waited_for")
         )
         yield _gauge("epsilon", "Privacy loss so far.", statuses, lambda s: s.get("scores", {}).get("epsilon"))
+        yield _gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When the server's certificate expires.",
+            statuses,
+            lambda s: s.get("certificate_expires"),
+        )
         yield _round_seconds(statuses)
         yield _by_key("score", "Score of the common model, or the mean over clients.", statuses, "metric", _scores)
         yield _by_key(

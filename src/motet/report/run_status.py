@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -48,6 +49,7 @@ class StatusRecord(TypedDict):
     refused: NotRequired[dict[str, int]]
     traffic: NotRequired[dict[str, ClientTraffic]]
     failures: NotRequired[dict[str, int]]
+    certificate_expires: NotRequired[float]
 
 
 class RunStatus(RunCallback):
@@ -142,6 +144,8 @@ def format_status(status: Mapping[str, Any]) -> str:
     if "bytes_up" in status:
         up, down = (format_megabytes(status.get(f"bytes_{direction}", 0)) for direction in ("up", "down"))
         lines.append(f"bytes       {up} MB up, {down} MB down")
+    if "certificate_expires" in status:
+        lines.append(f"certificate valid until {datetime.fromtimestamp(status['certificate_expires'], UTC):%Y-%m-%d}")
     if status.get("refused"):
         lines.append(f"rejected    {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from motet.atomic_files import Stamp, read_stamp
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.install_hint import install_command
 from motet.missing_paths import describe_read_error
@@ -22,7 +23,7 @@ from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, Outgoi
 from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.receive_queue import ReceiveQueue
-from motet.transport.tls_diagnosis import TlsFiles, UntrustedServerError, explain_tls_failure
+from motet.transport.tls_diagnosis import TlsFiles, build_tls_context, find_tls_error
 
 try:
     import grpc
@@ -132,7 +133,7 @@ def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     host, _, requested_port = bind.rpartition(":")
     try:
-        credentials = _server_credentials(tls) if tls else None
+        credentials = ServerCertificate(tls).credentials() if tls else None
         port = server.add_secure_port(bind, credentials) if credentials else server.add_insecure_port(bind)
     except RuntimeError:
         port = 0
@@ -143,11 +144,40 @@ def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None)
     return f"{host}:{port if requested_port == '0' else requested_port}"
 
 
-def _server_credentials(tls: TlsFiles) -> Any:
-    if tls.key is None or tls.certificate is None:
-        raise ConfigError("TLS needs a key and a certificate; pass --key and --cert.")
-    pair = [(_read_pem(tls.key), _read_pem(tls.certificate))]
-    return grpc.ssl_server_credentials(pair, _read_pem(tls.authority), require_client_auth=tls.authority is not None)
+class ServerCertificate:
+    """The certificate and key of a server. They are read again when their files have changed, so that they can be renewed."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        if tls.key is None or tls.certificate is None:
+            raise ConfigError("TLS needs a key and a certificate; pass --key and --cert.")
+        self.tls = tls
+        self.stamps = self._read_stamps()
+
+    def credentials(self) -> Any:
+        needs_certificate = self.tls.authority is not None
+        return grpc.dynamic_ssl_server_credentials(self._load(), self.load_if_changed, needs_certificate)
+
+    def load_if_changed(self) -> Any:
+        """Return new credentials, or None if the current ones stay. gRPC calls this for each new connection."""
+        stamps = self._read_stamps()
+        if stamps == self.stamps:
+            return None
+        self.stamps = stamps
+        try:
+            credentials = self._load()
+        except ConfigError as error:  # perhaps only one of the files has been replaced so far
+            _log.warning("the server keeps its certificate, because the new one cannot be used: %s", error)
+            return None
+        _log.warning("the server has a new certificate: %s", self.tls.certificate)
+        return credentials
+
+    def _load(self) -> Any:
+        build_tls_context(self.tls)  # explains what gRPC only rejects
+        pair = (_read_pem(self.tls.key), _read_pem(self.tls.certificate))
+        return grpc.ssl_server_certificate_configuration([pair], _read_pem(self.tls.authority))
+
+    def _read_stamps(self) -> list[Stamp | None]:
+        return [read_stamp(file) for file in (self.tls.key, self.tls.certificate, self.tls.authority) if file]
 
 
 # ---- Client
@@ -196,7 +226,7 @@ class GrpcServerLink:
         self.channel.close()
 
     def _listen(self) -> None:
-        reason, explanation, is_connected = "the server closed it", None, False
+        reason, tls_error, is_connected = "the server closed it", None, False
         try:
             for chunk in self.stream:
                 is_connected = True
@@ -209,10 +239,10 @@ class GrpcServerLink:
         except grpc.RpcError as error:
             reason = str(error.details() or error.code().name)
             if not is_connected and error.code() == grpc.StatusCode.UNAVAILABLE:
-                explanation = explain_tls_failure(self.server, self.tls)
+                tls_error = find_tls_error(self.server, self.tls)
         except Exception as error:  # gRPC raises various errors if the channel is closed during a read
             reason = type(error).__name__
-        self.break_error = UntrustedServerError(explanation) if explanation else ConnectionError(reason[:200])
+        self.break_error = tls_error or ConnectionError(reason[:200])
         self.broken.set()
         self.received.put(self.break_error)
 

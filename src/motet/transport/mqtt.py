@@ -38,7 +38,7 @@ from motet.transport.mqtt_encryption import (
 )
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
-from motet.transport.tls_diagnosis import UntrustedServerError
+from motet.transport.tls_diagnosis import TlsError
 
 _log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
@@ -265,7 +265,7 @@ def serve_mqtt(connections: Connections, broker: BrokerConfig, key: ServerKey) -
     server = _MqttServer(connections, broker, key)
     try:
         server.log_in()
-    except UntrustedServerError as error:
+    except TlsError as error:
         raise RunError(str(error)) from None
     except ConnectionError as error:
         raise RunError(

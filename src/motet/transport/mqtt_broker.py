@@ -20,7 +20,7 @@ from motet.transport.tls_diagnosis import (
     TlsFiles,
     UntrustedServerError,
     build_tls_context,
-    explain_tls_failure,
+    find_tls_error,
 )
 
 try:
@@ -90,11 +90,13 @@ class BrokerConfig:
 
     def check_tls(self) -> None:
         """Raise an error if the broker can be reached, but TLS fails with these settings."""
-        explanation = explain_tls_failure(self.address, self.tls, "broker")
-        if explanation is None and self.tls is not None and self._answers_without_tls():
-            explanation = f"the broker at {self.address} does not use TLS; let it use TLS, or leave out --ca."
-        if explanation is not None:
-            raise UntrustedServerError(explanation)
+        error = find_tls_error(self.address, self.tls, "broker")
+        if error is not None:
+            raise error
+        if self.tls is not None and self._answers_without_tls():
+            raise UntrustedServerError(
+                f"the broker at {self.address} does not use TLS; let it use TLS, or leave out --ca."
+            )
 
     def _answers_without_tls(self) -> bool:
         host, port = split_address(self.address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -22,6 +21,8 @@ from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
+from motet.experiment.commands.server_reports import report_waiting, start_reports
+from motet.experiment.deploy.certificates import read_expiry
 from motet.experiment.deploy.client_listener import ClientListener, Listen, check_network, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import build_server_federation, check_remote_data, expect_clients
@@ -30,7 +31,6 @@ from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
-from motet.report.log_lines import limit_repeats
 from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus
 from motet.report.status_server import start_status_server
@@ -40,7 +40,6 @@ from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Transport
 
 Log = Callable[[str], None]
-REPORT_SECONDS = 10.0  # between two looks for missing clients
 
 
 def serve_run(
@@ -76,12 +75,14 @@ def _serve_claimed(
         log(f"global test set: {len(listener.local.server.global_test_rows):,} rows of {listener.local.corpus.name}")
     connections = listener.connections
     transport = TimedTransport(connections)
-    status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")
+    status = RunStatus(
+        callback, lambda: connection_status(connections, transport, _find_certificate(options)), folder / "status.json"
+    )
     stop_pages = _start_pages(options, status, folder.name, log)
     stop_status_file = status.keep_current()
-    stop_reports = report_missing_clients(connections, config.wait_policy.reconnect_timeout, log)
+    stop_reports = start_reports(connections, config.wait_policy.reconnect_timeout, _find_certificate(options), log)
     try:
-        listener.wait_for_quorum(config.wait_policy.quorum, _report_waiting(status, log))
+        listener.wait_for_quorum(config.wait_policy.quorum, report_waiting(status, log))
         summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
         connections.close(RunFinished(_describe_end(summary)))
     except Exception as error:
@@ -161,41 +162,15 @@ def _describe_failure(error: Exception) -> str:
     return str(error) if isinstance(error, MotetError) else f"{type(error).__name__}; the server's log has the details."
 
 
-def _report_waiting(status: RunStatus, log: Log) -> Log:
-    """Return a function that logs who is missing before the first round, and shows it in the status."""
-    log_change = limit_repeats(log)
-
-    def report(text: str) -> None:
-        status.on_waiting(text)
-        log_change(text)
-
-    return report
+def _find_certificate(options: NetworkOptions) -> Path | None:
+    return None if options.cert is None else Path(options.cert)
 
 
-def report_missing_clients(
-    connections: Connections, reconnect_timeout: float, log: Log, interval: float = REPORT_SECONDS
-) -> Callable[[], None]:
-    """Log which clients are missing while the run waits for them. Return a function that stops it."""
-    stopped, log_change = threading.Event(), limit_repeats(log)
-
-    def report() -> None:
-        missing: list[str] = []
-        while not stopped.wait(interval):
-            absent = connections.disconnected_clients()
-            if absent:
-                log_change(f"waiting for {', '.join(absent)}: disconnected, up to {reconnect_timeout:g} s")
-            for client in missing:
-                if client not in absent:
-                    log(f"{client} is back" if client in connections.connected_clients() else f"{client} is given up")
-            missing = absent
-
-    threading.Thread(target=report, daemon=True).start()
-    return stopped.set
-
-
-def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:
-    """Return who is connected, who is missing, how long requests have been waiting, and messages by client."""
+def connection_status(connections: Connections, transport: TimedTransport, certificate: Path | None) -> dict[str, Any]:
+    """Return who is connected and who is missing, how long requests have been waiting, and messages by client."""
+    expires = None if certificate is None else read_expiry(certificate)
     return {
+        **({} if expires is None else {"certificate_expires": expires.timestamp()}),
         "connected": connections.connected_clients(),
         "away": connections.disconnected_clients(),
         "waited_for": {client: round(seconds, 1) for client, seconds in transport.pending_seconds().items()},

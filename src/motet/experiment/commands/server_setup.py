@@ -60,7 +60,7 @@ The silos are {silos}. All of them must be connected before the first round.
 
 - See how the run is going: `motet status runs/{name}`, or `motet dashboard runs`.
 - Replace or withdraw the token of a silo: `motet allow allowed.yaml NAME --rotate` or `--revoke`.
-- Renew the certificate: `motet certificate . {hosts} --rotate`, then restart the server.
+- Renew the certificate: `motet certificate . {hosts} --rotate`. A running server uses it for new connections.
 - Get the model at the end: `motet export runs/{name} --to model`.
 """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
 
+from motet.atomic_files import Stamp, read_stamp
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.recipe.yaml_files import read_yaml
@@ -14,6 +16,7 @@ from motet.missing_paths import describe_read_error
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.private_files import write_atomically
 
+_log = logging.getLogger(__name__)
 TOKEN_HASH_LENGTH = 64
 
 
@@ -23,17 +26,19 @@ class AllowList:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.token_hashes: dict[ClientId, str] = {}
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
 
     def refresh(self) -> dict[ClientId, str]:
         """Return the hashes of the tokens by client. A file that cannot be read allows nobody."""
-        try:
-            status = self.path.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if stamp != self._stamp:
-                self.token_hashes, self._stamp = load_allowed(str(self.path)), stamp
-        except (OSError, ConfigError):
-            self.token_hashes, self._stamp = {}, None
+        stamp = read_stamp(self.path)
+        if stamp is None or stamp != self._stamp:
+            try:
+                self.token_hashes = load_allowed(str(self.path))
+            except ConfigError as error:
+                if self.token_hashes:
+                    _log.error("no client is allowed any more: %s", error)
+                self.token_hashes, stamp = {}, None
+            self._stamp = stamp
         return self.token_hashes
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 AUTHORITY, SERVER = "ca", "server"  # <name>.pem and <name>.key
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
+EXPIRES_SOON = timedelta(days=30)
 CLOCK_SKEW = timedelta(hours=1)  # the clock of a client may be late
 
 
@@ -49,17 +50,47 @@ def create_certificates(folder: Path, hosts: Sequence[str], replace: bool = Fals
 
 def read_host_names(certificate: Path) -> list[str]:
     """Return the names and addresses that a server's certificate is for. Empty if it has none or cannot be read."""
+    loaded = _load_certificate(certificate)
+    if loaded is None:
+        return []
+    from cryptography import x509
+
     try:
-        from cryptography import x509
-    except ImportError:  # pragma: no cover
-        return []  # the network reads the certificate itself
-    try:
-        extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
-        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, x509.ExtensionNotFound):
+        names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
         return []
     addresses = map(str, names.get_values_for_type(x509.IPAddress))
     return [*names.get_values_for_type(x509.DNSName), *addresses]
+
+
+def read_expiry(certificate: Path) -> datetime | None:
+    """Return when a certificate expires; None if it cannot be read."""
+    loaded = _load_certificate(certificate)
+    return None if loaded is None else loaded.not_valid_after_utc
+
+
+def describe_expiry(certificate: Path, now: datetime | None = None) -> str | None:
+    """Return a warning about a certificate that has expired or will soon; None if it is valid for long."""
+    expires = read_expiry(certificate)
+    left = None if expires is None else expires - (now or datetime.now(UTC))
+    if left is None or left > EXPIRES_SOON:
+        return None
+    when = "has expired, and nobody can connect" if left < timedelta() else f"expires in {left.days} days"
+    return (
+        f"the certificate {certificate} {when} ({expires:%Y-%m-%d %H:%M} UTC). "
+        "Renew it: motet certificate FOLDER HOST --rotate"
+    )
+
+
+def _load_certificate(path: Path) -> x509.Certificate | None:
+    try:
+        from cryptography import x509
+    except ImportError:  # pragma: no cover
+        return None  # the network reads the certificate itself
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _create_authority(folder: Path) -> None:
