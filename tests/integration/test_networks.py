@@ -272,14 +272,31 @@ def test_a_client_that_stays_disconnected_has_failed(on_error: Any, federation: 
     threads.start(lambda: MemoryLink(connections), tuple(present), make_setup(federation, algorithm))
     wait_for_clients(connections, len(present))
     wait_policy = WaitPolicy(quorum=0.5, on_error=on_error)
-    error = f"{absent} has been disconnected for 0.2 s"
+    error = "disconnected for 0.2 s"
     if on_error == "drop":
         running = run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
         assert running.engine.mailbox.failures == [(0, absent, error)]
     else:
-        with pytest.raises(RunError, match=error):
+        with pytest.raises(RunError, match=f"{absent}: {error}"):
             run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
     connections.close(RunFinished("over"))
+
+
+def test_of_two_processes_with_one_name_the_first_ends(listen: Listen, federation: Federation) -> None:
+    """They would take the place of each other without end, and mix their states in a secure sum."""
+    connections, threads = Connections(make_admission(*federation.clients)), ClientThreads()
+    connect, setup = listen(connections), make_setup(federation, fedavg(SOLVER))
+    threads.start(connect, tuple(federation.clients), setup)
+    wait_for_clients(connections, len(federation.clients))
+    threads.start(connect, tuple(federation.clients), setup)
+    threads.threads[0].join(60)
+    (error,) = threads.results
+    assert isinstance(error, ConfigError)
+    assert "only one process may use a name" in str(error)
+    wait_for_clients(connections, len(federation.clients))
+    connections.close(RunFinished("all is done"))
+    threads.join()
+    assert threads.results[1:] == ["all is done"]
 
 
 def test_a_client_does_not_give_up_after_a_long_silence(federation: Federation) -> None:

@@ -99,7 +99,7 @@ class ClientRuntime:
         except Exception as error:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
             if self.hide_errors and not isinstance(error, MotetError):  # its message may contain private data
-                raise RunError(f"{request.client}: {request.address} failed with a {type(error).__name__}") from error
+                raise RunError(f"{request.address} failed with a {type(error).__name__}") from error
             raise
 
     def _encode_reply(self, request: Request, value: Any) -> Any:

@@ -78,7 +78,7 @@ class Connections:
             self.open_requests[request.client] = request
             link = self.links.get(request.client)
             if self.admission.is_revoked(request.client):
-                self.inbox.append(self._fail(request.client, "is no longer allowed"))
+                self.inbox.append(self._fail(request.client, "no longer allowed"))
                 self.changed.notify_all()
             elif link is None:
                 self.disconnected_at[request.client] = time.monotonic()
@@ -93,7 +93,7 @@ class Connections:
                 expired = (c for c, since in self.disconnected_at.items() if now - since >= self.reconnect_timeout)
                 client = next(expired, None)
                 if client is not None:
-                    return self._fail(client, f"has been disconnected for {self.reconnect_timeout:g} s")
+                    return self._fail(client, f"disconnected for {self.reconnect_timeout:g} s")
                 if now >= deadline:
                     return None
                 next_expiry = [since + self.reconnect_timeout for since in self.disconnected_at.values()]
@@ -193,7 +193,7 @@ class Connections:
 
     def _fail(self, client: ClientId, reason: str) -> Reply:
         self.disconnected_at.pop(client, None)
-        return Reply(self.open_requests.pop(client).id, client, error=f"{client} {reason}")
+        return Reply(self.open_requests.pop(client).id, client, error=reason)
 
     def _close_if_revoked(self, client: ClientId) -> None:
         link = self.links.get(client)
@@ -257,10 +257,23 @@ class Connections:
             self.changed.notify_all()
         for client in clients:
             _log.info("%s is connected", client, extra={"client": client})
-        for old_link in replaced:  # the client has reconnected; its old link is dead, but was not noticed yet
-            old_link.close()
+        for old_link in replaced:
+            self._end_replaced(old_link, link, clients)
         for request in open_requests:
             link.send(OutgoingMessage.from_value(request))
+
+    def _end_replaced(self, old_link: ClientLink, new_link: ClientLink, clients: Sequence[ClientId]) -> None:
+        """End the earlier link of a client that has connected again.
+
+        Usually it is dead, and this was not noticed yet. Otherwise a second process uses the name, and the first is told.
+        """
+        names = ", ".join(clients)
+        _log.warning("%s has connected from %s; its connection from %s ends", names, new_link.peer, old_link.peer)
+        reason = (
+            f"{names} has joined again, from {new_link.peer}; only one process may use a name, so stop one of them."
+        )
+        old_link.send(OutgoingMessage.from_value(Rejection(reason)))
+        old_link.close()
 
     def _handle_reply(self, link: ClientLink, reply: Reply) -> None:
         with self.changed:
@@ -272,7 +285,7 @@ class Connections:
             if request is None or request.id != reply.id:
                 return  # late, or sent twice
             if self.admission.is_revoked(reply.client):  # while it worked
-                reply = self._fail(reply.client, "is no longer allowed")
+                reply = self._fail(reply.client, "no longer allowed")
             self.open_requests.pop(reply.client, None)
             self.disconnected_at.pop(reply.client, None)
             self.inbox.append(reply if reply.error is None else replace(reply, error=clean_text(reply.error)))

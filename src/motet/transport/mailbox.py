@@ -208,10 +208,11 @@ class Mailbox:
                 return
             except INVALID_REPLY as invalid:
                 self.rejected[reply.client] += 1
-                error = f"{reply.client}: {invalid}"
+                error = str(invalid)
         if self.wait_policy.on_error == "fail":
             raise RunError(
-                f"{error} (in {state.exchange.address}; to continue without such clients: wait_policy.on_error=drop)"
+                f"{reply.client}: {error} (in {state.exchange.address}; to continue without such clients: "
+                "wait_policy.on_error=drop)"
             )
         self.failures.append(ClientFailure(self.round, reply.client, error))
         state.skip()
