@@ -193,6 +193,15 @@ def test_the_question_inside_a_secure_sum_is_asked_once_too(tmp_path: Path) -> N
         assert ("already answered fedavg.train" in (reply.error or "")) == is_refused
 
 
+def test_a_question_cannot_have_the_name_of_another_one(tmp_path: Path) -> None:
+    """Some methods ignore their payload. With the request for a clipped reply as payload, they were other questions each time."""
+    client = join(tmp_path, make_acceptance(tmp_path / "server", secure="secagg"), policy=UNVERIFIED)
+    for name, is_refused in (("first", False), ("second", True)):
+        client.ask("secure.advertise", "fedavg.train")
+        reply = client.ask("secure.upload", UploadRequest({}, ClipRequest(name, None)))
+        assert ("already answered fedavg.train" in (reply.error or "")) == is_refused
+
+
 def test_a_client_evaluates_only_the_model_of_the_round(tmp_path: Path) -> None:
     """A server once evaluated crafted weights as often as it liked."""
     client = join_plain(tmp_path)

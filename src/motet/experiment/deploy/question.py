@@ -11,6 +11,8 @@ from motet.core.params import Params
 from motet.privacy.dp_sum import ClipRequest
 from motet.wire import iter_serialized
 
+CLIPPED = "private.clipped"  # the only method that runs the one in its payload; others may ignore what they get
+
 
 class Question(NamedTuple):
     """A method of the algorithm or of the evaluation, and its payload. `is_noisy` if noise is added to the reply."""
@@ -22,7 +24,7 @@ class Question(NamedTuple):
 
 def find_question(address: str, payload: Any) -> Question:
     """Return the question of a call of a method, also if its reply is clipped first."""
-    if isinstance(payload, ClipRequest):
+    if address == CLIPPED and isinstance(payload, ClipRequest):
         return Question(payload.address, payload.payload, is_noisy=True)
     return Question(address, payload)
 
