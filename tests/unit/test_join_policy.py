@@ -56,6 +56,7 @@ def test_plain_updates_are_refused_unless_the_person_allows_them_by_name(folder:
         (JoinPolicy(), {"secure": "secagg"}, "--identities FOLDER"),
         (UNVERIFIED, {"secure": {"type": "secagg", "seeded": True}}, "secure.seeded is true"),
         (UNVERIFIED, {"secure": {"type": "secagg_plus", "neighbors": 2}}, "secure.neighbors is 2"),
+        (UNVERIFIED, {"secure": {"type": "secagg_plus", "dropouts": 0.0}}, "secure.dropouts is 0.0"),
         (UNVERIFIED, {"secure": {"type": "light_secagg", "colluders": 0.1}}, "secure.colluders is 0.1"),
         (JoinPolicy(protocols=("secagg",)), {"secure": "light_secagg"}, "secure.type is light_secagg"),
         (UNVERIFIED, {"secure": "secagg", "algorithm": "percfl"}, "the server would read each reply of percfl.train"),
