@@ -11,9 +11,10 @@ import yaml
 from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptance, write_texts
 
 from motet.cli.policy import init
-from motet.core.errors import ConfigError, PrivacyError
+from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
 from motet.datasets.load_corpus import DataConfig
+from motet.experiment.deploy.audit_log import read_audit_log
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
 from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
@@ -252,12 +253,16 @@ def test_the_evaluation_after_the_last_round_is_no_further_round(tmp_path: Path)
 
 
 def test_a_new_run_is_no_way_to_get_more_rounds(tmp_path: Path) -> None:
-    """The rounds of a run were limited, but a server could start a new one, also in the same process."""
+    """The rounds of a run were limited, but a server could start a new one."""
     client = join_plain(tmp_path, sections={"rounds": 2}, max_rounds=3)
     assert [client.ask("fedavg.train", client.model, round=round).error for round in range(2)] == [None, None]
     other = make_acceptance(tmp_path / "other", rounds=2)
     assert other.run != client.acceptance.run
-    client.setup = client.builder(other)
+    with pytest.raises(RunError, match="the server has begun another run"):
+        client.builder(other)  # in the same process: a server could begin so many that their states fill the disk
+    assert not (tmp_path / "state" / other.run).exists()
+    client.builder.close()
+    client = join(tmp_path, other, policy=client.builder.options.policy)
     assert client.ask("fedavg.train", client.model).error is None
     assert "3 rounds of all runs, and its limit is 3" in (client.ask("fedavg.train", client.model, round=1).error or "")
     assert client.ask("fedavg.train", client.model).error is None  # a round that has begun is repeated
@@ -338,6 +343,22 @@ def test_the_agreement_is_shown_and_never_loosened(tmp_path: Path) -> None:
     assert weaker.run == acceptance.run
     with pytest.raises(PrivacyError, match="the server changed the settings of the run"):
         join(tmp_path, weaker, policy=PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"secure": "none"}, "this client's policy refuses the run: secure.type is none"),
+        ({"secure": "secagg", "solver": {"epochs": 10**9}}, "one training of this run needs"),
+    ],
+)
+def test_a_refused_run_is_in_the_audit_log(tmp_path: Path, sections: dict[str, Any], reason: str) -> None:
+    acceptance = make_acceptance(tmp_path / "server", **sections)
+    with pytest.raises(PrivacyError):
+        join(tmp_path, acceptance, policy=UNVERIFIED, server="fl.example.org:8443")
+    last = read_audit_log(tmp_path / "state" / "audit.jsonl")[-1]
+    assert (last["event"], last["run"], last["server"]) == ("refused", acceptance.run, "fl.example.org:8443")
+    assert reason in last["reason"]
 
 
 def test_the_agreement_is_checked_before_data_is_read(tmp_path: Path) -> None:

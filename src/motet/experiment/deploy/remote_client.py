@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rebased import ModelParams
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
@@ -30,6 +30,7 @@ from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.acceptance import find_group, load_group_model, model_fingerprint
 from motet.experiment.deploy.agreement import Agreement, agree
+from motet.experiment.deploy.audit_log import AUDIT_FILE, AuditLog
 from motet.experiment.deploy.client_models import ClientModels
 from motet.experiment.deploy.client_progress import ClientProgress
 from motet.experiment.deploy.join_policy import JoinPolicy
@@ -47,6 +48,7 @@ from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
 from motet.transport.client_runtime import ClientRuntime, ContextFactory
+from motet.transport.display_text import clean_text
 from motet.transport.encrypted_files import EncryptionKey, StateFiles
 from motet.transport.journal import Journal
 
@@ -73,7 +75,7 @@ class JoinOptions:
 
 
 class ClientBuilder:
-    """Builds a client from the server's acceptance; once for each run, however often the connection breaks."""
+    """Builds a client from the server's acceptance, once, however often the connection breaks."""
 
     def __init__(self, options: JoinOptions, log: Callable[[str], None] = lambda text: None) -> None:
         self.options, self.log = options, log
@@ -84,10 +86,23 @@ class ClientBuilder:
         self.run_folder: Path | None = None  # of the client's state, once the server has accepted it
 
     def __call__(self, acceptance: JoinAccepted) -> ClientSetup:
+        """Return the setup for a run. A refusal is written to the audit log.
+
+        A client takes part in one run. A server that went from run to run would fill its disk with states.
+        """
         key = (acceptance.run, acceptance.digest)
-        if self._setup is None or self._key != key:
-            self.close()
-            self._key, self._setup = key, self._build(acceptance)
+        if self._setup is not None and self._key != key:
+            raise RunError(
+                f"the server has begun another run, or changed the settings of the run {acceptance.run[:80]!r}, and this "
+                "client has joined the earlier one. Start motet join again to take part."
+            )
+        if self._setup is None:
+            try:
+                self._key, self._setup = key, self._build(acceptance)
+            except PrivacyError as error:
+                self.close()
+                self._log_refusal(acceptance, str(error))
+                raise
         return self._setup
 
     def close(self) -> None:
@@ -158,6 +173,15 @@ class ClientBuilder:
         for name, term in self._agreement.terms.items():
             self.log(f"  {name:11} {term}")
         return self._agreement.components, self._agreement.programs
+
+    def _log_refusal(self, acceptance: JoinAccepted, reason: str) -> None:
+        options = self.options
+        if options.data is None:
+            return
+        audit = AuditLog(options.state_folder / AUDIT_FILE)
+        run, reason = clean_text(acceptance.run), clean_text(reason)
+        audit.append("refused", run=run, server=options.server, client=options.names[0], reason=reason)
+        audit.close()
 
     def _log_offer(self, federation: Federation, programs: Sequence[Any]) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
