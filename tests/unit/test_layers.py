@@ -176,7 +176,13 @@ def test_a_selection_that_matches_nothing_is_rejected() -> None:
         model.freeze(Layers.all())
 
 
-@pytest.mark.parametrize("term", ["layrs 0", "head 3", "", "layers x"])
+def test_a_pattern_cannot_take_forever() -> None:
+    """A pattern was a regular expression. With nested repetitions, a server could stop a client that joined."""
+    layers = Layers.parse(f"name:{'*a' * 30}b", "name:(a+)+$", "name:[")
+    assert not layers.matches("a" * 1000, "head")
+
+
+@pytest.mark.parametrize("term", ["layrs 0", "head 3", "", "layers x", f"layers 0-{'9' * 5000}"])
 def test_an_unknown_term_is_rejected(term: str) -> None:
     with pytest.raises(LayoutError, match="is not a selection of layers; expected one of: all, embeddings"):
         Layers.parse(term)

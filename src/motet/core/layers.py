@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from motet.core.errors import LayoutError
 from motet.core.messages import message
@@ -13,11 +14,11 @@ from motet.core.messages import message
 #   embeddings · layers.3 · layers.3.norm · encoder.layers.0.adapter · decoder.embeddings · final.norm · pooler · head
 BLOCKS = ("embeddings", "layers", "final", "pooler", "head")
 _ROLE = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
-_TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d+)(?:[-–](\d*))?)?")
-_LOWER = re.compile(r"lower (\d+|half)")
+_TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d{1,9})(?:[-–](\d{0,9}))?)?")
+_LOWER = re.compile(r"lower (\d{1,9}|half)")
 _VALID_TERMS = (
     "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, "
-    "name:<pattern>"
+    "name:<shell pattern>"
 )
 
 
@@ -59,7 +60,8 @@ class Layers:
         for term in self.terms:
             layers = Layers((term,)).resolve(roles)
             if not any(layers.matches(name, role) for name, role in zip(names, roles, strict=True)):
-                advice = " LoRA adapters are added with model.adapter.rank=8." if "lora_" in term else ""
+                advice = " A pattern is one of a shell, such as name:*query*." if term.startswith("name:") else ""
+                advice += " LoRA adapters are added with model.adapter.rank=8." if "lora_" in term else ""
                 raise LayoutError(
                     f"{option}: '{term}' matches nothing in this model; expected layers out of {describe_roles(roles)}."
                     f"{advice}"
@@ -146,8 +148,8 @@ class _Term:
     high: int | None = None
 
     def __call__(self, name: str, role: str) -> bool:
-        if self.pattern:
-            return re.fullmatch(self.pattern, name) is not None
+        if self.pattern:  # of a shell: a regular expression can take forever, and recipes come from servers too
+            return fnmatchcase(name, self.pattern)
         stack, block, index, kind = _parse_role(role)
         match self.word:
             case "all":

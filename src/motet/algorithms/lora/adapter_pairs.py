@@ -17,8 +17,8 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 
-A_LAYERS = Layers.parse(r"name:.*\.lora_A\..*")
-B_LAYERS = Layers.parse(r"name:.*\.lora_B\..*")
+A_LAYERS = Layers.parse("name:*.lora_A.*")
+B_LAYERS = Layers.parse("name:*.lora_B.*")
 
 
 class AdapterPair(NamedTuple):
