@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -22,6 +23,16 @@ def hub_access() -> Iterator[None]:
         yield
     finally:
         constants.HF_HUB_OFFLINE = False
+
+
+def find_cached_model(name: str) -> Path | None:
+    """Return the folder of a model of the hub on this machine. Nothing is downloaded."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError):
+        return None
 
 
 def _is_hub_reachable() -> bool:

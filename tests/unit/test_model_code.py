@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from tests.unit.test_load_model import TEXTS, save_model
 
 from motet.core.errors import ConfigError
@@ -76,6 +77,30 @@ def test_hostile_weights_run_no_code_and_fill_no_memory(kind: str, tmp_path: Pat
     with pytest.raises(ConfigError, match="no model could be loaded"):
         load({"name": str(folder)})
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../far.safetensors", "{folder}/far.safetensors", "sub/far.safetensors", ".far.safetensors"]
+)
+@pytest.mark.parametrize("prefix", ["", "mixed:"])
+def test_a_model_names_no_weights_outside_of_the_files_that_its_hash_covers(
+    prefix: str, name: str, tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "model", name.format(folder=tmp_path)
+    save_model(folder)
+    far = folder / name
+    far.parent.mkdir(exist_ok=True)
+    (folder / "model.safetensors").rename(far)
+    with safe_open(far, "pt") as weights:
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights.keys(), name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match=r"model.safetensors.index.json names the weights '.*far.safetensors'"):
+        load({"name": f"{prefix}{folder}"})
+    (folder / "model.safetensors.index.json").unlink()
+    config = json.loads((folder / "config.json").read_text()) | {"transformers_weights": name}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"config.json names the weights '.*far.safetensors'"):
+        load({"name": f"{prefix}{folder}"})
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ person at this machine can decide to run someone else's code on it (`--trust-rem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from motet.hub_access import hub_access
+from motet.hub_access import find_cached_model, hub_access
+from motet.models.weight_files import check_weight_files
 
 REMOTE_CODE_ADVICE = (
     "The model brings Python code, and Motet does not run it. If you trust its author, add --trust-remote-code to the "
@@ -34,9 +35,18 @@ def loader_options() -> dict[str, Any]:
     return {"trust_remote_code": _current.remote_code, "local_files_only": not _current.downloads}
 
 
-def loading(path: str) -> AbstractContextManager[None]:
-    """Load a model inside this block. The hub is asked only for a model that is no directory, if downloads are allowed."""
-    return hub_access() if _current.downloads and not Path(path).is_dir() else nullcontext()
+@contextmanager
+def loading(path: str) -> Iterator[None]:
+    """Load a model inside this block. The hub is asked only for a model that is no directory, if downloads are allowed.
+
+    Raise a ValueError if the model names weights outside of its folder.
+    """
+    is_folder = Path(path).is_dir()
+    folder = Path(path) if is_folder else find_cached_model(path)
+    if folder is not None:
+        check_weight_files(folder)
+    with hub_access() if _current.downloads and not is_folder else nullcontext():
+        yield
 
 
 def is_remote_code_allowed() -> bool:

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from motet.core.errors import ConfigError
+from motet.hub_access import find_cached_model
 from motet.models.load_model import BERT2BERT_PREFIX, MULTITASK_PREFIX, find_model
 from motet.models.model_config import MODELS, PackagedModel
 
@@ -37,12 +38,10 @@ def _find_folder(name: str) -> Path:
     path = Path(find_model(name))
     if path.is_dir():
         return path
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True))
-    except (OSError, ValueError) as error:
+    cached = find_cached_model(name)
+    if cached is None:
         raise ConfigError(
-            f"the model '{name}' is not on this machine ({type(error).__name__}); put it into models/ or $MOTET_MODELS, or "
-            f"download it first: hf download {name}"
-        ) from None
+            f"the model '{name}' is not on this machine; put it into models/ or $MOTET_MODELS, or download it first: "
+            f"hf download {name}"
+        )
+    return cached
