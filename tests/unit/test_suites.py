@@ -191,10 +191,13 @@ def test_every_shipped_suite_consists_of_valid_recipes_without_old_keys(
     renamed_keys.print_rename_once.cache_clear()
     suite = load_suite(name)
     assert build_cells(suite, [42], quick=quick, only=() if quick else ["*"])
-    budgets: dict[str, set[int]] = {}
+    budgets: dict[str, set[tuple[int, bool]]] = {}
     for search in build_searches(suite, quick=quick):
-        budgets.setdefault(search.table, set()).add(len(search.trials))
-    assert all(len(trials) == 1 for trials in budgets.values()), "every row has the same number of trials"
+        has_rate = any(key.path == "solver.lr" for key in search.keys)
+        budgets.setdefault(search.table, set()).add((len(search.trials), has_rate))
+    assert all(len(budget) == 1 for budget in budgets.values()), (
+        "equal trials, and the learning rate for all rows or none"
+    )
     assert capsys.readouterr().err == "", "no note about an old key"
 
 

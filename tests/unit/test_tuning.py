@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,20 @@ def test_every_method_has_the_same_number_of_trials() -> None:
     fewer = make_search(RATES, "fedprox:algorithm.mu=0.01,0.1,1", trials=2)
     assert [len(fewer.settings(method)) for method in fewer.methods] == [2, 2]
     assert [set(values) for values in search.settings("fedprox")] == [{"solver.lr", "algorithm.mu"}] * 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_trials_of_a_larger_grid_try_every_value_about_equally_often(seed: int) -> None:
+    """A method with an option of its own does not lose learning rates that the others may try."""
+    grid = ["solver.lr=0.1,0.3,1,3", "algorithm.mu=0.01,0.1,1"]
+    draws = {trials: make_search(*grid, methods=("fedprox",), trials=trials, seed=seed) for trials in (4, 7, 12)}
+    settings = {trials: search.settings("fedprox") for trials, search in draws.items()}
+    for trials, drawn in settings.items():
+        assert len({tuple(values.values()) for values in drawn}) == trials
+        for path, size in (("solver.lr", 4), ("algorithm.mu", 3)):
+            counts = Counter(values[path] for values in drawn)
+            assert len(counts) == size and max(counts.values()) - min(counts.values()) <= 1, drawn
+    assert all(values in settings[7] for values in settings[4]), "a larger search reuses the trials of a smaller one"
 
 
 def test_the_same_seed_draws_the_same_trials() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -167,13 +168,28 @@ def count_trials(methods: Sequence[SearchKeys], requested: int | None) -> int:
 def draw_trials(keys: SearchKeys, budget: int, seed: int = 0) -> list[dict[str, Any]]:
     """Draw the values of `budget` trials: all combinations, some of them, or points in ranges."""
     rng = np.random.default_rng([seed, *(ord(c) for c in "".join(key.path for key in keys))])
-    if not _has_range(keys):
-        grid = list(itertools.product(*(key.values for key in keys)))
-        order = rng.permutation(len(grid)) if budget < len(grid) else range(len(grid))
-        chosen = [grid[i] for i in sorted(list(order)[:budget])]
-    else:
+    if _has_range(keys):
         chosen = [tuple(_draw(key, rng) for key in keys) for _ in range(budget)]
+    else:
+        chosen = _draw_from_grid(keys, budget, rng)
     return [dict(zip((key.path for key in keys), values, strict=True)) for values in chosen]
+
+
+def _draw_from_grid(keys: SearchKeys, budget: int, rng: np.random.Generator) -> list[Values]:
+    """Draw combinations of a grid, in the order of the grid. Every value of a key is in about as many of them.
+
+    Otherwise a method with an option of its own would try fewer learning rates than a method without, by chance.
+    """
+    grid = list(itertools.product(*(range(len(key.values)) for key in keys)))
+    left = [grid[i] for i in rng.permutation(len(grid))]
+    uses: Counter[tuple[int, int]] = Counter()  # of each value, by key and position
+    chosen = []
+    for _ in range(budget):
+        combination = min(left, key=lambda c: sum(uses[place] for place in enumerate(c)))
+        left.remove(combination)
+        uses.update(enumerate(combination))
+        chosen.append(combination)
+    return [tuple(key.values[i] for key, i in zip(keys, c, strict=True)) for c in sorted(chosen)]
 
 
 def nest_settings(values: Mapping[str, Any]) -> dict[str, Any]:
