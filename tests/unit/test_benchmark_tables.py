@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from sklearn.metrics import f1_score
-from tests.benchmarks import SUITE, finished_benchmark, open_suite, write_run
+from tests.benchmarks import SUITE, finished_benchmark, make_summary, open_suite, write_run
 
 import motet
 from motet.benchmark.benchmark_folder import (
@@ -163,6 +163,28 @@ def test_an_interval_of_clients_says_over_what_it_varies(seeds: int, tmp_path: P
     assert table.entries["FedAvg"]["α=1"].is_partial and table.entries["FedAvg"]["α=1"].interval is None
     varied = "over seeds and clients" if seeds == 5 else "over clients, of these trained models"
     assert f"in brackets: 95 % interval {varied};" in render_legend([table], benchmark.seeds)
+
+
+@pytest.mark.parametrize(("shows", "varied"), [("local accuracy", ("seeds",)), ("worst accuracy", None)])
+def test_clients_of_another_partition_are_not_paired(
+    shows: str, varied: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    """The bound divides the texts in another way: its third client has other texts than the third client of a method."""
+    benchmark = open_suite(tmp_path, SUITE.replace("title: Methods", f"title: Methods\n    shows: {shows}"), seeds=5)
+    for run in {cell.run.name: cell.run for cell in benchmark.cells}.values():
+        rng = np.random.default_rng([*run.name.encode()])
+        examples = {f"client {i}": (rng.random((10, 1)) < 0.5).astype(np.float32) for i in range(20)}
+        write_run(benchmark.store, run.name, 0.5, np.ones((1, 1), np.float32))
+        folder, log = benchmark.store.run_folder(run.name), MetricsLog(benchmark.store.run_folder(run.name))
+        write_example_scores(folder, examples)
+        for client, scores in examples.items():
+            log.add(2, client, "test", {"accuracy": float(scores.mean())}, Traffic())
+        summary = make_summary(items="test set", partition={"digest": run.config.partition.type})
+        write_json(folder / "summary.json", summary)
+    entries = {row: by_column["α=1"] for row, by_column in benchmark.tables()[0].entries.items()}
+    assert any(c is not None and "clients" in c.varied for c in (entries[r].comparison for r in ("FedAvg", "FedOpt")))
+    bound = entries["centralized"].comparison
+    assert (bound and bound.varied) == varied
 
 
 def test_the_average_of_columns_with_missing_seeds_is_marked(tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def test_runs_with_other_metrics_are_rejected(tmp_path: Path) -> None:
         compare_runs(first, second)
 
 
+def test_clients_with_other_texts_are_not_compared(tmp_path: Path) -> None:
+    """Two divisions of the same corpus can give a client as many test texts, which are others."""
+    folders = [write_method(tmp_path / name, 0.6, 0.05, 2) for name in "ab"]
+    for folder in folders:
+        for run in folder.iterdir():
+            write_example_scores(run, {"a": np.ones((9, 1), np.float32), "b": np.zeros((9, 1), np.float32)})
+            summary = json.loads((run / "summary.json").read_text())
+            write_json(run / "summary.json", {**summary, "partition": {"digest": folder.name}})
+    sentence = "divide the texts over clients in different ways"
+    assert sentence in compare_runs(*folders).verdict
+    with pytest.raises(ConfigError, match=sentence):
+        plan_runs(*folders, 1.0)
+
+
 def test_power_says_how_many_seeds_a_difference_needs(tmp_path: Path) -> None:
     first = write_method(tmp_path / "a", 0.6, 0.03, 4)
     second = write_method(tmp_path / "b", 0.6, 0.03, 4)

@@ -97,11 +97,16 @@ def compare_entries(
     metric: TableMetric | None,
     store: RunStore,
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare pairs of entries. Empty if they do not have the same seeds, or too few seeds and no examples."""
+    """Compare pairs of entries. Empty if they do not have the same seeds, or too few seeds and no examples.
+
+    Statistics of clients need the same clients, too: those of another partition have the same names and other texts.
+    """
     if len({len(entry.values) for entry in entries.values()}) != 1 or any(e.is_partial for e in entries.values()):
         return {}
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if metric is not None and (statistic := metric.client_statistic):
+        if len({tuple(_partition_digests(entry, store)) for entry in entries.values()}) > 1:
+            return {}
         scores = {name: _client_scores(entry, metric, store) for name, entry in entries.items()}
         shared = all(_shared_units(entry, store).clients for entry in entries.values())
         for a, b in pairs:
@@ -139,12 +144,16 @@ def _client_scores(entry: TableEntry, metric: TableMetric, store: RunStore) -> l
 
 def _shared_units(entry: TableEntry, store: RunStore) -> SharedUnits:
     """Return what the runs of an entry share: test examples, and clients with the same data."""
-    summaries = [store.summary(run) or {} for run in entry.runs]
-    partitions = {(s.get("partition") or {}).get("digest") for s in summaries}
+    partitions = set(_partition_digests(entry, store))
     return SharedUnits(
-        examples=len({s.get("items") for s in summaries}) == 1,
+        examples=len({(store.summary(run) or {}).get("items") for run in entry.runs}) == 1,
         clients=len(partitions) == 1 and None not in partitions,
     )
+
+
+def _partition_digests(entry: TableEntry, store: RunStore) -> list[str | None]:
+    """Return a digest of the clients of each run."""
+    return [((store.summary(run) or {}).get("partition") or {}).get("digest") for run in entry.runs]
 
 
 @dataclass(frozen=True)
@@ -158,8 +167,8 @@ class ColumnScores:
     def load(entries: Mapping[str, TableEntry], metric: TableMetric | None, store: RunStore) -> ColumnScores:
         """Load per-example scores for all entries, or sufficient statistics for all entries.
 
-        If a number follows from neither, or the entries were not evaluated on the same examples, the runs have only
-        their numbers. A column is tested in one way.
+        If a number follows from neither, or the entries were not evaluated on the same examples of the same clients, the
+        runs have only their numbers. A column is tested in one way.
         """
         units = {name: _shared_units(entry, store) for name, entry in entries.items()}
         shared = SharedUnits(
@@ -180,11 +189,12 @@ def _load_runs(
     signatures = set()
     for name, entry in entries.items():
         runs[name], signature = [], []
-        for run, value in zip(entry.runs, entry.values, strict=True):
+        digests = _partition_digests(entry, store) if metric.is_per_client else [None] * len(entry.runs)
+        for run, value, digest in zip(entry.runs, entry.values, digests, strict=True):
             examples = metric.read_examples(store.run_folder(run), value)[choice]
             if examples is None:
                 return None
-            signature.append(((store.summary(run) or {}).get("items"), examples.rows.shape))
+            signature.append(((store.summary(run) or {}).get("items"), digest, examples.rows.shape))
             rows, owners = examples.rows, examples.owners
             runs[name].append(score_run(value, rows, owners, examples.statistic, metric.scale))
         signatures.add(tuple(signature))

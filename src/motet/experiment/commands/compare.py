@@ -164,6 +164,11 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
     if len(scores) < len(pairs):
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
     partitions = _partition_digests(first)
+    if partitions != _partition_digests(second) and any(len(np.unique(run.owners)) > 1 for run, _ in scores):
+        return (
+            "The runs divide the texts over clients in different ways, so their clients have other test examples and "
+            "cannot be compared. Use the same partition and development set."
+        )
     shared = SharedUnits(examples=len(set(items[0])) == 1, clients=is_local and len(set(partitions)) == 1)
     return _PairedScores([a for a, _ in scores], [b for _, b in scores], shared)
 
