@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from motet.core.errors import DataError, first_line
-from motet.datasets.column_names import map_columns
+from motet.datasets.column_names import check_filled, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
 from motet.datasets.raw_table import TableBuilder
@@ -70,6 +70,8 @@ def add_record_batches(
     for number, columns in _convert_batches(file, schema, indices, batches):
         count = len(next(iter(columns.values())))
         table.add_rows(range(number, number + count), columns)
+    if table.num_rows:
+        check_filled(file, table, indices, schema.names)
 
 
 def _open_source(file: DataFile) -> Any:

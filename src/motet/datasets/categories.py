@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,24 @@ _ZERO_FRACTION = re.compile(r"(?<=\d)\.0+$")
 _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
-def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLog) -> Sequence[str]:
-    """Return the values as names. 1 and 1.0 are one name; a mixture of texts, numbers and booleans is an error."""
+def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLog, num_required: int) -> CategoryColumn:
+    """Return the values as names. 1 and 1.0 are one name; a mixture of texts, numbers and booleans is an error.
+
+    Only rows after the first `num_required` may be empty.
+    """
+    column = _cast(name, values, positions, log)
+    _check_numbers(name, column, positions)
+    is_empty = np.array([value == "" for value in column.names], bool)[column.codes[:num_required]]
+    if is_empty.any():
+        empty = np.flatnonzero(is_empty)
+        count = f" {len(empty):,} of {num_required:,} rows have none." if len(empty) > 1 else ""
+        raise DataError(f"{_error(positions, int(empty[0]), name, '', f'a {name}')}{count}")
+    return column
+
+
+def _cast(name: str, values: Any, positions: RowPositions, log: ReadLog) -> CategoryColumn:
     if isinstance(values, TextColumn):
-        return _cast_texts(name, values, positions, log)
+        return _cast_texts(name, values, log)
     if isinstance(values, np.ndarray):
         return _cast_numbers(name, values, positions)
     if isinstance(values, ListColumn):
@@ -39,7 +53,7 @@ def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLo
             f"{positions.describe(max(first, second))}: column '{name}' holds {values[max(first, second)]!r} ({two}), but "
             f"{positions.describe(first)} holds {values[first]!r} ({one}). Write all values in the same way."
         )
-    return _from_names(name, [_to_name(value) for value in values], positions)
+    return CategoryColumn.from_values([_to_name(value) for value in values])
 
 
 _EXPECTED_ONE = "one value. To predict lists of labels, set task.type to a task that takes them (motet list tasks)"
@@ -56,7 +70,7 @@ def _to_name(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _cast_texts(name: str, values: TextColumn, positions: RowPositions, log: ReadLog) -> Sequence[str]:
+def _cast_texts(name: str, values: TextColumn, log: ReadLog) -> CategoryColumn:
     array = pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(values.offsets), pa.py_buffer(values.bytes))
     encoded = array.dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -67,41 +81,31 @@ def _cast_texts(name: str, values: TextColumn, positions: RowPositions, log: Rea
         log.change(
             STRIPPED if name == "label" else STRIPPED.replace("labels", f"{name}s"), int(is_stripped[codes].sum())
         )
-    return _from_codes(name, codes, stripped, positions)
+    return _merge_names(codes, stripped)
 
 
-def _cast_numbers(name: str, values: np.ndarray, positions: RowPositions) -> Sequence[str]:
+def _cast_numbers(name: str, values: np.ndarray, positions: RowPositions) -> CategoryColumn:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         raise _error(positions, row, name, values[row], f"a {name}")
     distinct, codes = np.unique(values, return_inverse=True)
-    return _from_codes(name, codes.astype(np.int32), [_to_name(value) for value in distinct.tolist()], positions)
+    return _merge_names(codes.astype(np.int32), [_to_name(value) for value in distinct.tolist()])
 
 
-def _from_names(name: str, values: list[str], positions: RowPositions) -> Sequence[str]:
-    column = CategoryColumn.from_values(values)
-    return _from_codes(name, column.codes, list(column.names), positions)
-
-
-def _from_codes(name: str, codes: np.ndarray, names: Sequence[str], positions: RowPositions) -> Sequence[str]:
-    """Return a category column in which every name occurs once and none is empty."""
+def _merge_names(codes: np.ndarray, names: Sequence[str]) -> CategoryColumn:
+    """Return a column in which every name occurs once."""
     merged: dict[str, int] = {}
     new_codes = np.array([merged.setdefault(value, len(merged)) for value in names], np.int32)
-    codes = new_codes[codes] if len(new_codes) else codes
-    _check_numbers(name, merged, codes, positions)
-    if "" in merged:
-        rows = np.flatnonzero(codes == merged[""])
-        count = f" {len(rows):,} of {len(codes):,} rows have none." if len(rows) > 1 else ""
-        raise DataError(f"{_error(positions, int(rows[0]), name, '', f'a {name}')}{count}")
-    return CategoryColumn(codes, tuple(merged))  # type: ignore[return-value]
+    return CategoryColumn(new_codes[codes] if len(new_codes) else codes, tuple(merged))
 
 
-def _check_numbers(name: str, names: Mapping[str, int], codes: np.ndarray, positions: RowPositions) -> None:
+def _check_numbers(name: str, column: CategoryColumn, positions: RowPositions) -> None:
     """Raise an error if one number is written in two ways, such as 1 and 1.0."""
-    for value, code in names.items():
+    known = set(column.names)
+    for value in column.names:
         whole = _ZERO_FRACTION.sub("", value)
-        if whole != value and whole in names:
-            first, second = (int(np.flatnonzero(codes == c)[0]) for c in (names[whole], code))
+        if whole != value and whole in known:
+            first, second = (int(np.flatnonzero(column.codes == column.names.index(v))[0]) for v in (whole, value))
             raise DataError(
                 f"{positions.describe(second)}: column '{name}' holds '{value}', but {positions.describe(first)} holds "
                 f"'{whole}'. Write the same {name} in the same way."

@@ -7,7 +7,7 @@ from typing import Any
 
 from motet.core.errors import DataError
 from motet.core.suggestions import did_you_mean
-from motet.datasets.data_file import DataFile
+from motet.datasets.data_file import GROUP_COLUMNS, NO_GROUP, DataFile
 from motet.datasets.raw_table import TableBuilder
 
 NUMBERED = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm")
@@ -37,17 +37,39 @@ def map_columns(file: DataFile, header: Sequence[str], allow_numbers: bool = Fal
         elif allow_numbers and is_number(configured) and int(column) <= len(header):
             indices[name] = int(column) - 1
             file.log.columns[name] = f"column number {column} ({config_key(name)})"
-        elif configured is not None:
+        elif configured is not None and file.needs(name):
             raise missing_column_error(file, name, column, header)
     check_any_column(file, list(indices), header)
     return indices
 
 
+def optional_groups(train: TableBuilder) -> dict[str, str]:
+    """Return the value that groups of training rows have in a test file without them."""
+    return {name: NO_GROUP for name in GROUP_COLUMNS if name in train.column_names}
+
+
 def missing_column_error(file: DataFile, name: str, column: str, header: Sequence[str]) -> DataError:
-    every = " Each file needs it, also that of data.test." if name in ("client", "domain") else ""
+    every = " Each file of training data needs it." if name in ("client", "domain") else ""
     return DataError(
         f"{file.name}: {config_key(name)} names column '{column}'; the file has {_list_names(header)}."
         f"{did_you_mean(column, header) or every}"
+    )
+
+
+def check_filled(file: DataFile, table: TableBuilder, indices: Mapping[str, int], header: Sequence[str]) -> None:
+    """Raise an error if a column that the recipe names has no value. Any other column without a value is not used."""
+    for name in indices.keys() - set(table.column_names):
+        column = header[indices[name]]
+        if name in file.options.configured_columns and file.needs(name):
+            raise empty_column_error(file, name, column, header)
+        file.log.columns.pop(name, None)
+        table.other_columns[column] = None
+
+
+def empty_column_error(file: DataFile, name: str, column: str, header: Sequence[str]) -> DataError:
+    return DataError(
+        f"{file.name}: {config_key(name)} names column '{column}', which has no value in any row. Fill it, or name another "
+        f"column; the file has {_list_names(header)}."
     )
 
 
@@ -75,6 +97,8 @@ def add_fixed_columns(
     """Add the rows of a format with columns of its own. The recipe may use one of them under another name."""
     columns = dict(columns)
     for name, column in file.options.configured_columns.items():
+        if column not in columns and not file.needs(name):
+            continue
         if column not in columns:
             raise missing_column_error(file, name, column, list(columns))
         columns[name] = columns[column]

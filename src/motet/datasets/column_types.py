@@ -12,6 +12,7 @@ from motet.core.errors import DataError
 from motet.datasets.categories import cast_categories
 from motet.datasets.columns import ListColumn, TextColumn
 from motet.datasets.conll import TaggedSentence, to_bio_columns
+from motet.datasets.data_file import GROUP_COLUMNS
 from motet.datasets.instruction_columns import (
     INSTRUCTION_COLUMNS,
     INSTRUCTION_CONVERTERS,
@@ -23,18 +24,23 @@ from motet.datasets.read_log import ReadLog
 from motet.datasets.squad_json import find_answers
 from motet.datasets.task_columns import LIST_COLUMNS, find_task_columns
 
-CATEGORY_COLUMNS = ("label", "client", "domain")
 
+def cast_columns(
+    table: RawTable, task: str, log: ReadLog, num_train: int, repair_tags: bool = False
+) -> dict[str, Sequence[Any]]:
+    """Convert every column to its type. An error names the file and the line of a value that does not fit.
 
-def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = False) -> dict[str, Sequence[Any]]:
-    """Convert every column to its type. An error names the file and the line of a value that does not fit."""
+    The first `num_train` rows are for training. Other rows need no client and no domain.
+    """
     columns: dict[str, Any] = {}
     for name, values in _label_as_target(table.columns, task).items():
         if name in INSTRUCTION_COLUMNS:
             if task in INSTRUCTION_TASKS:
                 columns[name] = _cast_instructions(name, values, table.positions)
-        elif name in CATEGORY_COLUMNS:
-            columns[name] = cast_categories(name, values, table.positions, log)
+        elif name == "label":
+            columns[name] = cast_categories(name, values, table.positions, log, table.num_rows)
+        elif name in GROUP_COLUMNS:
+            columns[name] = cast_categories(name, values, table.positions, log, num_train)
         else:
             cast: Callable[[str, Any, RowPositions], Any] = _CASTS.get(name, _cast_texts)
             columns[name] = cast(name, values, table.positions)

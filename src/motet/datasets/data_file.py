@@ -12,6 +12,9 @@ from motet.datasets.read_log import ReadLog
 from motet.datasets.text_encoding import TextEncoding, detect_encoding
 from motet.datasets.text_files import read_blocks, read_lines, read_text
 
+GROUP_COLUMNS = ("client", "domain")  # a test row needs none
+NO_GROUP = ""  # of a test row that is only in the global test set
+
 
 @dataclass(frozen=True)
 class ReadOptions:
@@ -41,6 +44,10 @@ class DataFile:
     log: ReadLog
     constants: Mapping[str, str] = field(default_factory=dict)  # columns with the same value in all rows
     assumed_encoding: TextEncoding | None = None  # used instead of reading the whole file to determine it
+
+    def needs(self, name: str) -> bool:
+        """False for a column that a test file may lack."""
+        return self.constants.get(name) != NO_GROUP
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from motet.core.errors import ConfigError, DataError, first_line
 from motet.core.install_hint import install_command
 from motet.datasets.arrow_files import add_record_batches
+from motet.datasets.column_names import optional_groups
 from motet.datasets.column_types import cast_columns
 from motet.datasets.corpus import Corpus
 from motet.datasets.data_file import DataFile, ReadOptions
@@ -38,7 +39,7 @@ def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
     if task is None:
         task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
     log.note("The splits are train and " + (test_split or "a share of its rows") + ".")
-    columns = cast_columns(table, task, log, options.repair_tags)
+    columns = cast_columns(table, task, log, num_train, options.repair_tags)
     report = log.build_report(builder.num_rows)
     if test_split is None:
         return split_rows(name, task, columns, test_share, report)
@@ -46,10 +47,10 @@ def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
 
 
 def _add_split(name: str, split: str, dataset: Any, options: ReadOptions, builder: TableBuilder, log: ReadLog) -> None:
-    file = DataFile(Path(f"{name}:{split}"), options, log)
+    file = DataFile(Path(f"{name}:{split}"), options, log, {} if split == "train" else optional_groups(builder))
     table = dataset.with_format("arrow")
     batches = (batch for rows in table.iter(1 << 14) for batch in rows.to_batches())
-    builder.start_file(f"{name}, split {split}", "row")
+    builder.start_file(f"{name}, split {split}", "row", file.constants)
     add_record_batches(file, builder, dataset.features.arrow_schema, batches)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.column_names import add_fixed_columns, missing_column_error
+from motet.datasets.column_names import add_fixed_columns, empty_column_error, missing_column_error
 from motet.datasets.data_file import DataFile
 from motet.datasets.json_arrow import log_columns, read_json_batches
 from motet.datasets.json_parsing import check_characters, find_field, list_fields, parse_json
@@ -29,14 +29,14 @@ class JsonRows:
         self.fields = [(name, column) for name, column in file.options.configured_columns.items() if "." in column]
         self.header: dict[str, None] = {}  # the columns, also those in objects
         self._known: dict[str, None] = {}
-        self._present: set[str] = set()  # Motet's names of columns in objects
+        self._present: set[str] = set()  # Motet's names of the columns that have a value
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
         values = {name: row[column] for name, column in self.names if column in row}
         for name, column in self.fields:
             if name not in values and (value := find_field(row, column)) is not None:
                 values[name] = value
-                self._present.add(name)
+        self._present.update(name for name, value in values.items() if value is not None)
         self.table.add_row(number, values)
         if row.keys() - self._known.keys():
             self._known.update(dict.fromkeys(row))
@@ -47,11 +47,11 @@ class JsonRows:
         header = list(self.header)
         if not self._known:
             raise DataError(f"{self.file.name}: the file has no rows; expected at least one JSON object.")
-        present = self._present | {name for name, column in self.names if column in self._known}
         for name, column in self.file.options.configured_columns.items():
-            if name not in present:
-                raise missing_column_error(self.file, name, column, header)
-        log_columns(self.file, self.table, header, present)
+            if name not in self._present and self.file.needs(name):
+                error = empty_column_error if column in header else missing_column_error
+                raise error(self.file, name, column, header)
+        log_columns(self.file, self.table, header, self._present)
 
 
 def read_json_lines(file: DataFile, table: TableBuilder) -> None:

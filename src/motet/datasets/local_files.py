@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from motet.core.errors import ConfigError, DataError
+from motet.datasets.column_names import optional_groups
 from motet.datasets.column_types import cast_columns
 from motet.datasets.compression import is_archive, unpacked
 from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
-from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.data_file import NO_GROUP, DataFile, ReadOptions
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, require_format
 from motet.datasets.hdf5_store import is_store, read_store
@@ -61,7 +64,8 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
     builder = TableBuilder()
     num_train = 0
     for part in sorted(parts, key=lambda part: part.split == "test"):
-        part.file_format.read(DataFile(part.path, options, log, part.constants), builder)
+        constants = part.constants if part.split == "train" else {**optional_groups(builder), **part.constants}
+        part.file_format.read(DataFile(part.path, options, log, constants), builder)
         num_train = builder.num_rows if part.split == "train" else num_train
     if num_train == 0:
         raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
@@ -70,11 +74,18 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
         task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
     else:
         log.task_reason = "task.type"
-    columns = cast_columns(table, task, log, options.repair_tags)
+    columns = cast_columns(table, task, log, num_train, options.repair_tags)
+    _note_rows_without_client(columns, num_train, log)
     report = log.build_report(builder.num_rows)
     if num_train < builder.num_rows:
         return Corpus(name, task, columns, num_train, report)
     return split_rows(name, task, columns, test_share, report, split_key=OWN_DATA_SPLIT)
+
+
+def _note_rows_without_client(columns: Mapping[str, Sequence[Any]], num_train: int, log: ReadLog) -> None:
+    count = sum(client == NO_GROUP for client in columns.get("client", ())[num_train:])
+    if count:
+        log.note(f"{count:,} test rows have no client. They are only in the global test set.")
 
 
 def _plan(path: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:

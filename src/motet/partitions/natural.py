@@ -10,6 +10,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
+from motet.datasets.data_file import NO_GROUP
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
 
@@ -29,6 +30,11 @@ def natural(
     _check_column(corpus, column)
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
+    if num_unowned := int(counts[names == NO_GROUP].sum()):
+        raise ConfigError(
+            f"{corpus.name}: {num_unowned:,} rows have no value in column '{column}', and they would be training rows. "
+            "Remove data.resplit and partition.merge, or give every row a value."
+        )
     excluded = _find_values(corpus, column, Trait(names, codes), held_out)
     counts[excluded] = 0
     num_values = int((counts > 0).sum())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.datasets.data_file import NO_GROUP
 from motet.datasets.inspection.label_counts import count_labels
 from motet.datasets.inspection.row_facts import (
     RowFacts,
@@ -124,7 +125,7 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: b
         mojibake=int(facts.has_mojibake.sum()),
         lengths=_measure_lengths(facts.lengths),
         languages=_detect_languages(corpus),
-        num_clients=len(set(corpus.columns["client"])) if "client" in corpus.columns else None,
+        num_clients=len({*corpus.columns["client"]} - {NO_GROUP}) if "client" in corpus.columns else None,
         only_in_train=_difference(train_labels, test_labels, MAX_LABELS),
         only_in_test=_difference(test_labels, train_labels, MAX_LABELS),
         num_only_in_train=len(_difference(train_labels, test_labels)),
