@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -7,16 +8,21 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from transformers import BertModel
+from transformers import BertModel, LlamaConfig, LlamaForCausalLM
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
 from motet.datasets.data_file import ReadOptions
 from motet.datasets.hub import load_from_hub
+from motet.experiment.build.feature_cache import load_features
+from motet.experiment.commands.model_export import save_pretrained
 from motet.models.load_model import load_model
-from motet.models.model_config import ModelConfig
+from motet.models.model_config import AdapterConfig, ModelConfig
 from motet.models.tiny_models import tiny_config
 from motet.models.word_vocabulary import build_word_tokenizer
+from motet.tasks.instruct import Instruct
+from motet.tasks.language_modeling import LanguageModeling
 
 TEXTS = ["a cat sat", "a dog ran"]
 WIDTH = 8
@@ -110,3 +116,43 @@ def test_a_hub_without_an_answer_is_not_asked_again(empty_hub: list[str], monkey
     (cached / "refs" / "main").write_text("1234")
     assert load_small_model() == WIDTH
     assert not constants.HF_HUB_OFFLINE, "the network may return"
+
+
+def save_llama(folder: Path, **generation: object) -> Path:
+    """Save a Llama whose tokenizer has a padding token and a word without an embedding."""
+    tokenizer = build_word_tokenizer(TEXTS, add_special_tokens=False)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    tokenizer.add_special_tokens({"pad_token": "<fill>"})
+    tokenizer.add_tokens(["<word>"])
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_padding_token_without_an_embedding_is_replaced_and_a_word_without_one_is_an_error(tmp_path: Path) -> None:
+    config = ModelConfig(str(save_llama(tmp_path / "base")), 16, adapter=AdapterConfig(rank=2))
+    model = load_model(config, "instruct", (), lambda: TEXTS, Seed(0))
+    assert model.tokenizer.pad_token == model.tokenizer.eos_token
+    columns = {"prompt": ["a cat", "a dog"], "completion": ["sat", "ran"]}
+    task = Instruct()
+    load_features(task, Corpus("animals", "instruct", columns, 1), model, 16)
+    columns["completion"][1] = "<word>"
+    with pytest.raises(ConfigError, match=r"animals has the token '<word>' .* but the model has embeddings for"):
+        load_features(task, Corpus("animals", "instruct", columns, 1), model, 16)
+
+
+def test_a_model_with_settings_of_generation_that_have_no_effect_can_be_saved(tmp_path: Path) -> None:
+    """transformers loads a temperature without sampling, and refuses to save it after the training."""
+    base = save_llama(tmp_path / "base", temperature=0.6, top_p=0.9, early_stopping=True, repetition_penalty=1.1)
+    model = load_model(ModelConfig(str(base), 16), "lm", (), lambda: TEXTS, Seed(0))
+    save_pretrained(model, LanguageModeling(), model.initial_params, tmp_path / "saved")
+    settings = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert settings["repetition_penalty"] == 1.1
+    assert not {"temperature", "top_p", "early_stopping"} & set(settings)
+    base = save_llama(tmp_path / "contradiction", output_scores=True)
+    with pytest.raises(ConfigError, match=r"model\.name: the generation_config\.json of .*contradiction is not valid"):
+        load_model(ModelConfig(str(base), 16), "lm", (), lambda: TEXTS, Seed(0))

@@ -17,13 +17,13 @@ from motet.core.errors import ConfigError, first_line
 from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.core.suggestions import did_you_mean
-from motet.learning.data.chat_format import find_end_token
 from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.model import Model
 from motet.missing_paths import describe_missing, is_hub_name, is_path
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
+from motet.models.generation_settings import choose_padding, prepare_generation, remove_unused_settings
 from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options, loading
 from motet.models.model_config import MODELS, AdapterConfig, ModelConfig, PackagedModel, find_local_model
 from motet.models.multitask import MultiTaskModel
@@ -31,7 +31,7 @@ from motet.models.parameter_roles import ParameterRoles, infer_parameter_roles
 from motet.models.prompt_tuning import add_prompt, find_prompt
 from motet.models.quantization import quantize_adapted_layers
 from motet.models.tiny_models import CAUSAL_TASKS, tiny_config
-from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
+from motet.models.word_vocabulary import build_word_tokenizer
 
 AUTO_CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -59,14 +59,11 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         )
     with seeded_torch(seed.derive("model", config.name).to_int(), torch.device("cpu")), quiet_transformers():
         module, tokenizer = build_module(config, task, labels, texts)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    module_config = getattr(module, "config", None)
-    if module_config is not None and getattr(module_config, "pad_token_id", None) is None:
-        module_config.pad_token_id = tokenizer.pad_token_id
+    choose_padding(module, tokenizer)
     if task in COMPLETION_TASKS:
-        _prepare_generation(module, tokenizer, has_word_vocabulary=config.name == "tiny")
-    _check_max_tokens(config, module_config)
+        prepare_generation(module, tokenizer, has_word_vocabulary=config.name == "tiny")
+    remove_unused_settings(module, config.name)
+    _check_max_tokens(config, getattr(module, "config", None))
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if config.adapter is not None:
         with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
@@ -124,16 +121,6 @@ def _has_separate_adapters(config: ModelConfig, task: str) -> bool:
     """True if nothing but adapters is trained, and others can load the same pretrained model."""
     is_pretrained = config.name != "tiny" and not config.from_scratch
     return config.adapter is not None and task in CAUSAL_TASKS and is_pretrained
-
-
-def _prepare_generation(module: Any, tokenizer: Any, has_word_vocabulary: bool) -> None:
-    """Stop generation where the chat template ends an answer, which need not be the model's end-of-text token."""
-    if has_word_vocabulary:
-        tokenizer.chat_template = CHAT_TEMPLATE
-    settings = module.generation_config
-    ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
-    ends = [token for token in dict.fromkeys([*ends, find_end_token(tokenizer)]) if token is not None]
-    settings.eos_token_id, settings.pad_token_id = ends or None, tokenizer.pad_token_id
 
 
 def _cast_weights(config: ModelConfig, module: nn.Module) -> None:

@@ -17,17 +17,19 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.cache_folder import file_checksum, key_for, lock_entry, open_cache
 from motet.learning.data.features import Column, Features, Ragged
 from motet.learning.modules.model import Model
+from motet.learning.modules.token_embeddings import check_token_ids
 from motet.tasks.task import Task
 from motet.transport.private_files import PRIVATE_FILE
 
 META = "meta.json"
-FORMAT = 2  # raise it when tokenization changes
+FORMAT = 3  # raise it when tokenization changes
 MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they are looked up
 
 
 def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool = True) -> Features:
     """Return a corpus tokenized for a model, from the cache if possible."""
     features = _load_or_build(task, corpus, model, max_tokens, use_cache)
+    check_token_ids(features, model, corpus.name)
     task.check_features(features, model)
     return features
 
