@@ -250,3 +250,19 @@ def test_generated_completions_equal_those_of_transformers(family: str) -> None:
             start = int(prompt["completion_start"][0])
             expected = module.generate(prompt["input_ids"][:, :start], max_new_tokens=6, do_sample=False)[0, start:]
             assert results[i]["predictions"][row, : len(expected)].tolist() == expected.tolist()
+
+
+def test_settings_of_generation_that_a_model_brings_do_not_change_its_score() -> None:
+    model, features = make_model("llama"), make_features()
+    start = type(model.initial_params)(model.layout, trained(model))
+    job = Infer(model, start, Examples(features, np.arange(5)), GeneratedCompletions(max_new_tokens=6))
+    expected = SerialExecutor(CPU).run(job)["predictions"]
+    brought = {
+        "repetition_penalty": 5.0,
+        "no_repeat_ngram_size": 1,
+        "min_length": 30,
+        "temperature": 0.1,
+        "do_sample": True,
+    }
+    model.module.generation_config.update(**brought)
+    assert torch.equal(SerialExecutor(CPU).run(job)["predictions"], expected)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.learning.data.features import IGNORE_INDEX
-from motet.learning.objectives.readouts import Readout
+from motet.learning.objectives.readouts import PLAIN_GENERATION, Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective, token_losses
 
 # Batches are not masked on purpose (see above), so transformers' advice to pass a mask would mislead.
@@ -133,7 +133,9 @@ class _GreedyDecoding:
             input_ids=prompts,
             attention_mask=self.mask,
             max_new_tokens=self.max_new_tokens,
-            do_sample=False,
+            **PLAIN_GENERATION,
+            no_repeat_ngram_size=0,
+            min_new_tokens=0,
             num_beams=1,
             use_cache=True,
             return_dict_in_generate=True,

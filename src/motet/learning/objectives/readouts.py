@@ -15,6 +15,9 @@ from motet.core.messages import message
 from motet.learning.data.features import IGNORE_INDEX
 from motet.learning.objectives.supervised import Batch, Forward, token_losses
 
+# Models bring settings of generation with them, such as a penalty for words of the prompt. A score is not to depend on them.
+PLAIN_GENERATION = {"do_sample": False, "repetition_penalty": 1.0, "min_length": 0}
+
 
 class Readout(Protocol):
     """What inference keeps of a forward pass. Every readout inherits from this class and is a frozen `@message`."""
@@ -147,8 +150,8 @@ class GeneratedTokens(Readout):
         generated = forward.module.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
+            **PLAIN_GENERATION,
             num_beams=self.num_beams,
-            do_sample=False,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens or None,
             no_repeat_ngram_size=self.no_repeat_ngram_size,
