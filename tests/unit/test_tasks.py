@@ -423,6 +423,14 @@ def test_texts_are_cut_into_chunks_without_losing_tokens(wordpieces: Any) -> Non
     assert first == [*tokenizer(texts[0], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
+def test_a_text_begins_with_the_token_that_the_tokenizer_puts_before_texts(wordpieces: Any) -> None:
+    corpus = Corpus("l", "lm", {"text": ["one two"]}, 1)
+    tokenizer = copy.deepcopy(wordpieces)  # writes [CLS] before and [SEP] behind a text
+    tokenizer.bos_token, tokenizer.eos_token = "[CLS]", "[SEP]"
+    features = language_modeling(corpus).build_features(corpus, tokenizer_model(tokenizer), 16)
+    assert features.columns["input_ids"][0].tolist() == tokenizer("one two")["input_ids"]
+
+
 def test_group_texts_does_not_mix_clients() -> None:
     ids = Ragged.from_lists([[1, 1], [2, 2, 2], [1], [2, 2], [1, 1, 1]])
     chunks, offsets = group_texts(ids, [np.array([0, 2, 4]), np.array([1, 3]), np.array([], np.int64)], 4)

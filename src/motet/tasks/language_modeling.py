@@ -10,6 +10,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
+from motet.learning.data.chat_format import starts_with_bos
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -22,7 +23,10 @@ from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 
 @dataclass(frozen=True)
 class LanguageModeling(Task):
-    """Texts end with the end-of-text token, if there is one, and are cut into chunks of at most `max_tokens`.
+    """Texts begin and end as the tokenizer says, and are cut into chunks of at most `max_tokens`.
+
+    Every text ends with the end-of-text token, if there is one. It begins with the beginning-of-text token if the
+    tokenizer writes that before texts, as those of Llama and Gemma do: these models expect it.
 
     With `group_texts`, the texts of a client are concatenated before they are cut.
     """
@@ -37,6 +41,7 @@ class LanguageModeling(Task):
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
+        begin = [tokenizer.bos_token_id] if starts_with_bos(tokenizer) else []
         end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
         chunks: list[list[int]] = []
         counts: list[int] = []
@@ -44,7 +49,7 @@ class LanguageModeling(Task):
         for start in range(0, len(texts), BATCH_SIZE):
             batch = list(texts[start : start + BATCH_SIZE])
             for row in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
-                ids = [*row, *end]
+                ids = [*begin, *row, *end]
                 text_chunks = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
                 text_chunks = [chunk for chunk in text_chunks if len(chunk) > 1]  # one token predicts nothing
                 text_chunks = text_chunks or [[*ids[:1], tokenizer.pad_token_id]]

@@ -53,7 +53,7 @@ class ChatFormat:
             )
         self.template: str | None = None
         if template in ("alpaca", "none") or not has_chat_template(tokenizer):
-            start = "{{ bos_token }}" if _starts_with_bos(tokenizer) else ""
+            start = "{{ bos_token }}" if starts_with_bos(tokenizer) else ""
             self.template = start + (_CONTINUATION if template == "none" else _ALPACA)
         else:
             self._check_template()
@@ -158,6 +158,6 @@ def _apply_template(tokenizer: Any, turns: Sequence[Turn], template: str | None,
     )
 
 
-def _starts_with_bos(tokenizer: Any) -> bool:
+def starts_with_bos(tokenizer: Any) -> bool:
     """True if the tokenizer puts a beginning-of-text token before texts."""
     return tokenizer.bos_token_id is not None and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
