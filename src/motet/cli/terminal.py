@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def echo(text: object = "", *, err: bool = False, color: str | None = None) -> None:
-    """Print a text without control characters."""
+def echo(text: object = "", *, err: bool = False, color: str | None = None, end: str = "\n") -> None:
+    """Print a text without control characters, and then `end`."""
     from motet.transport.display_text import make_printable
 
-    typer.secho(make_printable(str(text)), err=err, fg=color)
+    typer.secho(make_printable(str(text)) + end, err=err, fg=color, nl=False)
 
 
 def create_console(width: int | None = None) -> Console:

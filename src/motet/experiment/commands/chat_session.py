@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 from motet.core.errors import ConfigError
 from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.commands.answer_stream import AnswerStream
 from motet.experiment.commands.model_export import is_adapter_folder, read_adapter_config, read_model_config
 from motet.experiment.commands.run_folder import is_started
 from motet.learning.data.chat_format import ChatFormat, Turn, has_chat_template
@@ -27,8 +30,8 @@ class ChatSession:
         self.chat = ChatFormat(tokenizer, "chat" if has_chat_template(tokenizer) else "none", name)
         self.turns = [Turn("system", system)] if system else []
 
-    def reply(self, text: str) -> str:
-        """Return the model's answer, written greedily."""
+    def reply(self, text: str, write: Callable[[str], object] | None = None) -> str:
+        """Return the model's answer, written greedily. `write` receives its parts while they are generated."""
         turns = [*self.turns, Turn("user", text)]
         prompt = self._write_prompt(turns)
         ids = torch.tensor([prompt], device=self.module.device)
@@ -38,22 +41,37 @@ class ChatSession:
             generated = self.module.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=self.max_new_tokens,
+                max_new_tokens=min(self.max_new_tokens, self.num_positions - len(prompt)),
                 do_sample=False,
                 eos_token_id=list({self.chat.end_token, *(ends if isinstance(ends, list) else [ends])} - {None}),
-                pad_token_id=self.tokenizer.pad_token_id or self.chat.end_token,
+                pad_token_id=self.chat.end_token
+                if self.tokenizer.pad_token_id is None
+                else self.tokenizer.pad_token_id,
+                **({} if write is None else {"streamer": AnswerStream(self.tokenizer, write)}),
             )
         answer = str(self.tokenizer.decode(generated[0, len(prompt) :], skip_special_tokens=True)).strip()
         self.turns = [*turns, Turn("assistant", answer)]
         return answer
 
+    @property
+    def num_positions(self) -> int:
+        """The number of positions for a prompt and its answer, without those of a trained prompt."""
+        count = getattr(self.module.config, "max_position_embeddings", None) or sys.maxsize
+        trained = getattr(self.module, "peft_config", {}).values()
+        return int(count) - sum(getattr(each, "num_virtual_tokens", None) or 0 for each in trained)
+
     def _write_prompt(self, turns: list[Turn]) -> list[int]:
+        """Return the tokens of a prompt. A long conversation loses its beginning, as in training."""
         try:
-            return self.chat.tokenize_prompt(turns)
+            prompt = self.chat.tokenize_prompt(turns)
         except ConfigError as error:
             if turns[0].role != "system":
                 raise
             raise ConfigError(f"{error} Some models take no system message: try it without --system.") from None
+        if not prompt:
+            raise ConfigError("the prompt is empty; expected a text.")
+        longest = max(self.num_positions - self.max_new_tokens, self.num_positions // 2)
+        return self.chat.truncate(prompt, longest).tokens
 
 
 def _require_causal_model(path: Path) -> None:
