@@ -11,10 +11,12 @@ import pytest
 from tests.networks import ClientThreads, MemoryLink
 
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.build.component_builders import resolve_defaults
 from motet.experiment.commands.data_inspection import collect_inspections
 from motet.experiment.commands.serve_run import serve_run
+from motet.experiment.commands.server_reports import describe_ignored_settings
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
-from motet.experiment.deploy.allow_list import add_clients
+from motet.experiment.deploy.allow_list import add_clients, revoke_clients
 from motet.experiment.deploy.certificates import create_certificates, describe_expiry, read_host_names
 from motet.experiment.deploy.client_listener import open_listener, public_address
 from motet.experiment.deploy.deployment_record import DeploymentRecord
@@ -153,6 +155,40 @@ def test_the_join_command_has_a_name_in_the_certificate(tmp_path: Path) -> None:
     listener = open_listener(config, tmp_path, NetworkOptions(clients=1, bind="localhost:0", **files))
     listener.connections.close()
     assert "--server 127.0.0.1:" in listener.describe_join_command()
+
+
+def test_clients_that_were_revoked_take_no_part_in_a_resumed_run(tmp_path: Path) -> None:
+    """They were asked in every round, so that such a run could not be finished."""
+    allow = tmp_path / "allowed.yaml"
+    add_clients(allow, ["east", "north", "south"])
+    options = NetworkOptions(allow=str(allow))
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc", "allow": str(allow)}})
+    for change, expected in (
+        (lambda: None, ("east", "north", "south")),
+        (lambda: revoke_clients(allow, ["east"]), ("north", "south")),
+        (lambda: add_clients(allow, ["west"]), ("north", "south", "west")),
+    ):
+        change()
+        listener = open_listener(config, tmp_path, options)
+        listener.connections.close()
+        assert tuple(listener.federation().clients) == expected
+        assert tuple(listener.connections.admission.expected) == expected
+        reason = listener.connections.admission.rejection_reason
+    token = add_clients(allow, ["late"])["late"]
+    request = JoinRequest(PROTOCOL_VERSION, ("late",), "", token)
+    assert "join when the server is started again" in str(reason(request))
+
+
+def test_a_resumed_run_says_which_settings_are_ignored(tmp_path: Path) -> None:
+    started = RunConfig.from_settings("r", TOY)
+    again = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc"}})
+    assert describe_ignored_settings(again, resolve_defaults(started)) is None
+    changed = RunConfig.from_settings("r", {**TOY, "rounds": 7, "wait_policy": {"on_error": "drop"}})
+    text = describe_ignored_settings(changed, resolve_defaults(started))
+    assert text == (
+        "the run keeps the settings that it was started with; ignored: rounds=7 (the run has 10), "
+        "wait_policy.on_error=drop (the run has fail)"
+    )
 
 
 def write_letters(path: Path, rows: int = 20) -> Path:

@@ -97,11 +97,17 @@ def _load_served_config(recipe: str, overrides: list[str], started: Path | None)
     from dataclasses import replace
 
     from motet.experiment.commands.run_folder import load_config
+    from motet.experiment.commands.server_reports import describe_ignored_settings
     from motet.experiment.deploy.network_options import with_default_network
     from motet.experiment.recipe.recipe_files import load_recipe
 
     config = with_default_network(load_recipe(recipe, overrides))
-    return config if started is None else replace(load_config(started), transport=config.transport)
+    if started is None:
+        return config
+    stored = load_config(started)
+    if note := describe_ignored_settings(config, stored):
+        print_line(note)
+    return replace(stored, transport=config.transport)
 
 
 def _serve_dashboard(folder: Path, bind: str, token: str | None) -> AbstractContextManager[None]:

@@ -168,7 +168,7 @@ class Admission:
                 self.claimed_tokens.pop(client, None)
 
     def is_revoked(self, client: ClientId) -> bool:
-        """Return True if the token that this client joined with is no longer allowed."""
+        """Return True if this client, or the token that it joined with, is no longer allowed."""
         if self.load_tokens is None:
             return False
         token_hash = self.load_tokens().get(client)
@@ -202,6 +202,8 @@ class Admission:
         has_capacity = len({*self.expected, *self.claimed_groups}) < self.capacity
         if client in self.claimed_groups or client in self.expected or has_capacity:
             return None
+        if self.load_tokens is not None:  # its token is right
+            return f"'{client}' was allowed after the server had started; join when the server is started again."
         return f"'{client}' is not a client of this run; check --name."
 
     def _token_error(self, client: ClientId, token_hash: str, certified_name: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What a server logs while it waits: missing clients, and a certificate that expires soon."""
+"""What a server logs besides its rounds: ignored settings, missing clients, a certificate that expires soon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from motet.experiment.build.component_builders import resolve_defaults
+from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.deploy.certificates import describe_expiry
+from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
 from motet.report.run_status import RunStatus
 from motet.transport.connections import Connections
@@ -14,6 +17,17 @@ from motet.transport.connections import Connections
 Log = Callable[[str], None]
 REPORT_SECONDS = 10.0  # between two looks for missing clients
 DAY = 86_400.0
+
+
+def describe_ignored_settings(recipe: RunConfig, started: RunConfig) -> str | None:
+    """Say which settings of a recipe do not count, because the run was started with others; None if there are none."""
+    now, before = (flatten_settings(config.to_dict()) for config in (resolve_defaults(recipe), started))
+    changes = [
+        f"{key}={new} (the run has {old})"
+        for key, new, old in diff_settings(now, before)
+        if key.partition(".")[0] not in ("transport", "baselines")
+    ]
+    return f"the run keeps the settings that it was started with; ignored: {', '.join(changes)}" if changes else None
 
 
 def report_waiting(status: RunStatus, log: Log) -> Log:

@@ -44,10 +44,12 @@ class ClientListener:
     certificate_names: Sequence[str] = ()  # the names at which clients trust the server
 
     def federation(self) -> Federation | RemoteFederation:
-        """Return the federation of all clients that have joined."""
+        """Return the federation of all clients that have joined and may still take part."""
         if not self.clients_bring_data:
             return self.local
-        return RemoteFederation(local=self.local, clients=tuple(self.record.clients), groups=self.record.groups)
+        is_revoked = self.connections.admission.is_revoked
+        clients = tuple(client for client in self.record.clients if not is_revoked(client))
+        return RemoteFederation(local=self.local, clients=clients, groups=self.record.groups)
 
     def describe_join_command(self) -> str:
         """Return the command with which a client joins."""
