@@ -33,6 +33,7 @@ OVERRIDE = re.compile(r"[a-z_]+(?:\.[a-z_0-9]+)*=")
 SOURCE_FILE = re.compile(r"[\w./-]+/[\w.-]*")
 SUITE_KEYS = {"title", "base", "bounds", "tables", "tune"}
 WORD_LIMIT = 45
+CODE_WIDTH = 92  # characters that fit beside the navigation of the site
 page_ids = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
@@ -185,6 +186,13 @@ def test_the_index_of_papers_counts_their_claims() -> None:
 def test_sentences_are_short(page: Path) -> None:
     for sentence in sentences(page):
         assert len(sentence.split()) <= WORD_LIMIT, sentence
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_and_recipes_fit_on_the_site(page: Path) -> None:
+    for kind, text in prose_and_code(page)[1]:
+        if kind in ("", "sh", "bash", "yaml"):
+            assert [line for line in text.splitlines() if len(line) > CODE_WIDTH] == []
 
 
 def sentences(page: Path) -> Iterator[str]:

@@ -31,7 +31,7 @@ def test_every_code_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch:
         if kind == "python":
             exec(compile(text, f"{page}.md", "exec", dont_inherit=True), names)
         elif kind == "sh":
-            for line in text.splitlines():
+            for line in text.replace("\\\n", " ").splitlines():
                 run_command(shlex.split(line, comments=True), monkeypatch)
         elif file := re.match(r"# file: (\S+)\n", text):  # in YAML, the line is a comment
             Path(file[1]).write_text(text if kind == "yaml" else text[file.end() :])
