@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
+from tests.runs import run_rounds
 from torch import Tensor, nn
 
 import motet
+from motet.algorithms import per_fedavg
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
@@ -28,7 +32,7 @@ from motet.learning.jobs import Fit, Infer, LRHorizon
 from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.frozen_prefix import cut_frozen_prefix
 from motet.learning.modules.model import Model
-from motet.learning.objectives.supervised import CrossEntropy
+from motet.learning.objectives.supervised import Batch, CrossEntropy, Forward
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 from motet.models.parameter_roles import infer_parameter_roles
@@ -93,15 +97,36 @@ def test_training_equals_a_plain_loop(name: str, federation: Federation) -> None
     assert (params - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
 
 
+@contextmanager
+def count_rows_per_pass() -> Iterator[list[int]]:
+    """Yield the number of texts in each forward pass of a training inside the block."""
+    original, rows = CrossEntropy.losses, list[int]()
+
+    def counted(objective: CrossEntropy, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        rows.append(len(batch["labels"]))
+        return original(objective, forward, batch)
+
+    with patch.object(CrossEntropy, "losses", counted):
+        yield rows
+
+
 @pytest.mark.parametrize("name", ["sgd with a constant rate and short batches", "adamw with decay"])
 def test_a_batch_can_be_computed_in_parts(name: str, federation: Federation) -> None:
     job = make_job(federation, SOLVERS[name])
-    whole, parts = (
-        SerialExecutor(CPU).run(replace(job, solver=replace(job.solver, micro_batch=size))) for size in (None, 3)
-    )
+    whole = SerialExecutor(CPU).run(job)
+    with count_rows_per_pass() as rows:
+        parts = SerialExecutor(CPU).run(replace(job, solver=replace(job.solver, micro_batch=3)))
+    assert max(rows) == 3
     assert torch.allclose(parts.losses, whole.losses, rtol=1e-4)
     moved = whole.params.flat - job.start.flat
     assert (parts.params.flat - whole.params.flat).norm() / moved.norm() < tolerance(name)
+
+
+def test_per_fedavg_adapts_to_all_texts_of_a_client_in_parts(federation: Federation) -> None:
+    """A client may have more texts than fit in memory at a time."""
+    with count_rows_per_pass() as rows:
+        run_rounds(federation, per_fedavg(replace(SGD, batch=4)), 1)
+    assert max(rows) == 4
 
 
 def test_matrix_products_run_in_bfloat16_on_request(federation: Federation) -> None:

@@ -56,7 +56,9 @@ class PerFedAvg(Algorithm):
         first, second = (self.solver.draw_batches(len(examples), ctx.seed.derive(d).numpy()) for d in ("D", "D'"))
         if not first:
             return Weighted(params.zeros_like(), 0.0), None
-        adapted = yield from ctx.fit(params, replace(adapt, batch=len(examples)), purpose="deploy")
+        # In parts of a batch, because all texts of a client may not fit in memory at a time.
+        adapt_to_all = replace(adapt, batch=len(examples), micro_batch=self.solver.micro_batch or self.solver.batch)
+        adapted = yield from ctx.fit(params, adapt_to_all, purpose="deploy")
         current = params
         for i, (batch, other) in enumerate(zip(first, second, strict=True)):
             step = replace(step_solver, lr=self.solver.learning_rate_at(i, len(first)))

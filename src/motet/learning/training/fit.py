@@ -217,9 +217,8 @@ class Training:
             mask = torch.zeros(1, model.size, device=model.device)
             self.schedule.start_step(0)
             model.begin_step()
-            with seeded_torch(0, model.device), self._autocast():
-                losses, _ = self.objective.losses(model, self.schedule.batch(model.clients))
-                losses.sum().backward()  # type: ignore[no-untyped-call]
+            with seeded_torch(0, model.device):
+                self._compute_grads(model.clients)
             for name, view in model.tensor_views(mask):
                 if model.leaves[name].grad is not None and view.dim() > 2:
                     view.fill_(1)
