@@ -61,10 +61,11 @@ def _find_or_create(model: PackedModel, kind: str, momentum: float, fused: bool)
 def read_optimizer_state(
     model: PackedModel, optimizer: PackedOptimizer | FusedOptimizer, i: int, job: Fit
 ) -> OptimizerState:
-    """Return client i's optimizer state."""
+    """Return client i's optimizer state. The number of steps is known here, so nothing waits for the device."""
     moments = tuple(model.read_vector(i, job.start, vectors) for vectors in optimizer.state.values())
     before = job.optimizer_state
     if job.train_only is not None and before is not None and before.moments:  # the state of other layers is kept
         trained = [moment.select_layers(job.train_only) for moment in moments]
         moments = tuple(old.updated(new) for old, new in zip(before.moments, trained, strict=True))
-    return OptimizerState(int(optimizer.steps[i]) if moments else 0, moments)
+    steps_before = before.steps if before is not None else 0
+    return OptimizerState(steps_before + job.solver.num_steps(len(job.examples)), moments)
