@@ -23,6 +23,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.optim import SGD
+from motet.testing.algorithm_checks import Case, check_client_without_examples
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.requests import Reply, Request
 from motet.transport.traffic import Traffic
@@ -59,6 +60,11 @@ def run_reference(name: str, federation: Federation) -> Reference:
 def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federation) -> None:
     run = start_run(federation, make_algorithm(name))
     assert serialize(run_round(run, cohort=tuple(federation.clients)[::-1])) == run_reference(name, federation).first
+
+
+@every_algorithm
+def test_a_client_without_examples_does_no_harm(name: str, federation: Federation) -> None:
+    check_client_without_examples(Case(lambda: make_algorithm(name), federation))
 
 
 class SerializingTransport:

@@ -198,6 +198,13 @@ class DividesByTheNumberOfSteps(Plain):
         return Weighted((after.params - params) * (1 / after.steps), 1.0), None
 
 
+class WeighsAllClientsEqually(Plain):
+    @work(reveals="sum")
+    def train(self, ctx: Context, params: Params, client_state: Any) -> Work[tuple[Any, Any]]:
+        reply, state = yield from super().train(ctx, params, client_state)
+        return Weighted(reply.value, 1.0), state
+
+
 class DeploysSomeLayersOnly(Plain):
     def assemble(self, ctx: Context, view: Any, client_state: Any) -> Params:
         params: Params = view
@@ -231,6 +238,7 @@ BROKEN: list[tuple[type[Plain], str]] = [
     (RepliesWithoutAWeight, "weight|Weighted"),
     (NeedsAClientState, "cannot deploy a model.*client_state=None"),
     (DividesByTheNumberOfSteps, "fails if a client has no examples .*ZeroDivisionError"),
+    (WeighsAllClientsEqually, "a client without examples changes what other clients learn"),
     (DeploysSomeLayersOnly, "assemble returns another model"),
     (DeploysPersonalModelsInSecret, "personal is False"),
     (ClimbsUphill, "the training loss does not fall"),

@@ -119,8 +119,9 @@ class PerCFL(Algorithm):
 
 
 def mean_update(updates: Sequence[Params]) -> Params:
+    """Return the mean, without weights, of the clients that have trained. A client without examples has no update."""
     total = RunningSum()
-    for update in updates:
+    for update in [update for update in updates if update.flat.any()] or updates[:1]:
         total.add("", Weighted(update, 1.0))
     return total.value().value
 

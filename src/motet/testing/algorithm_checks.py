@@ -240,13 +240,24 @@ def check_new_clients(case: Case) -> None:
 
 
 def check_client_without_examples(case: Case) -> None:
+    """A client without examples does not change what the others learn."""
+    federation = without_examples(case.federation)
+    others = tuple(client for client in federation.clients if federation.participant(client).size)
     try:
-        run_rounds(without_examples(case.federation), case.create(), 1)
+        run = run_rounds(federation, case.create(), 1)
     except Exception as error:
         raise AssertionError(
             f"a round fails if a client has no examples ({type(error).__name__}: {first_line(error)}); if ctx.fit took 0 "
             "steps, let the reply have the weight 0."
         ) from error
+    expected = run_rounds(federation, case.create(), 1, cohort=others)
+    for client in others:
+        params = split_base(expected.model_for(client))[0]
+        difference = (split_base(run.model_for(client))[0] - params).norm()
+        require(
+            difference <= 1e-6 * params.norm(),
+            "a client without examples changes what other clients learn; let its reply have the weight 0.",
+        )
 
 
 def check_personal(case: Case) -> None:
@@ -370,9 +381,9 @@ CHECKS: list[Callable[[Case], None]] = [
     check_resumption,
     check_inputs,
     check_new_clients,
-    check_client_without_examples,
     check_personal,
     check_sums,
+    check_client_without_examples,
     check_traffic,
     check_packing,
 ]

@@ -23,11 +23,10 @@ from motet.learning.solver import Solver
 
 def pool_by_norm(replies: Sequence[Weighted], shared: Params) -> Params:
     """Return the mean of the padded adapters, each weighted by the norm of its product."""
-    trained = [reply.value for reply in replies if reply.weight > 0]
-    norms = [product_norm(params) for params in trained]
+    norms = [product_norm(reply.value) for reply in replies]
     if not sum(norms) > 0:
         return shared
-    padded = [pad_rank(params, shared.layout) for params in trained]
+    padded = [pad_rank(reply.value, shared.layout) for reply in replies]
     return weighted_mean(padded, [norm / sum(norms) for norm in norms])
 
 

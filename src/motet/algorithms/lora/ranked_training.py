@@ -46,7 +46,8 @@ class RankedAdapters(Algorithm):
 
     def round(self, state: RankedState, rnd: Round) -> Script[RankedState]:
         replies = yield from gather(self.train, {client: self.view(state, client) for client in rnd.cohort})
-        return RankedState(self.pool(list(replies.values()), state.params), state.ranks)
+        trained = [reply for reply in replies.values() if reply.weight > 0]
+        return RankedState(self.pool(trained, state.params), state.ranks)
 
     @work(reveals="each")
     def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
