@@ -18,7 +18,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.federation_builder import build_task, federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
 from motet.models.model_config import MODELS, ModelConfig, PackagedModel
@@ -195,6 +195,15 @@ def test_word_without_tokens_is_dropped_with_its_tag(wordpieces: Any) -> None:
     features = task.build_features(corpus, tokenizer_model(wordpieces), 16)
     true, predicted = task.decode(correct_predictions(features), all_examples(features))
     assert true == predicted == [["B-LOC", "B-LOC"]]
+
+
+def test_a_sentence_without_words_has_scores_of_0(wordpieces: Any) -> None:
+    corpus = tagging_corpus([[], ["Oslo"]], [[], ["B-LOC"]])
+    task = tagging(corpus)
+    features = task.build_features(corpus, tokenizer_model(wordpieces), 16)
+    first = Examples(features, np.array([0]))
+    predictions = {name: column[:1] for name, column in correct_predictions(features).items()}
+    assert set(task.compute_metrics(predictions, first).values()) == {0.0}
 
 
 def test_tagging_metrics_match_seqeval() -> None:
@@ -418,7 +427,10 @@ def test_texts_are_cut_into_chunks_without_losing_tokens(wordpieces: Any) -> Non
     assert isinstance(ids, Ragged)
     sizes = [len(ids[r]) for r in range(len(ids))]
     assert max(sizes) <= 4
-    assert min(sizes) >= 2
+    tokens = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts]
+    chunks = np.bincount(features.example_ids(np.arange(len(ids))))
+    first_tokens = features.batch(np.arange(len(ids)))["labels"][:, 1:] != IGNORE_INDEX
+    assert int(first_tokens.sum()) == sum(tokens) - sum(chunks), "all but a chunk's first token are predicted"
     first = [int(v) for r in range(len(ids)) if features.example_ids(np.array([r]))[0] == 0 for v in ids[r]]
     assert first == [*tokenizer(texts[0], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 

@@ -52,7 +52,7 @@ class LanguageModeling(Task):
                 ids = [*begin, *row, *end]
                 text_chunks = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
                 text_chunks = [chunk for chunk in text_chunks if len(chunk) > 1]  # one token predicts nothing
-                text_chunks = text_chunks or [[*ids[:1], tokenizer.pad_token_id]]
+                text_chunks = text_chunks or [ids[:1] or [tokenizer.pad_token_id]]
                 chunks += text_chunks
                 counts.append(len(text_chunks))
         input_ids = Ragged.from_lists(chunks, tokenizer.pad_token_id)

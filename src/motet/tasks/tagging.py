@@ -66,7 +66,7 @@ class Tagging(Task):
         return Features(corpus.fingerprint, columns, metadata=metadata, raw_columns=corpus.columns)
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Return the metrics of seqeval. Truncated words count as predicted O."""
+        """Return the metrics of seqeval; 0 if there are no words. Truncated words count as predicted O."""
         from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
         true, predicted = self.decode(predictions, examples)
@@ -75,7 +75,7 @@ class Tagging(Task):
             "f1": float(f1_score(true, predicted, zero_division=0)),
             "precision": float(precision_score(true, predicted, zero_division=0)),
             "recall": float(recall_score(true, predicted, zero_division=0)),
-            "accuracy": float(accuracy_score(true, predicted)),
+            "accuracy": float(accuracy_score(true, predicted)) if any(true) else 0.0,
             "loss": float(predictions["loss"].double().sum()) / max(1, count),
         }
 
