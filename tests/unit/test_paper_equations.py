@@ -220,6 +220,11 @@ def test_qfedavg_weights_clients_by_their_losses() -> None:
         assert float(federation.run().params["body"]) == pytest.approx(w - sum(deltas) / sum(hs))
 
 
+def test_qfedavg_keeps_the_model_if_the_powers_of_all_losses_are_0() -> None:
+    federation = FakeFederation(qfedavg(SGD, q=40.0), make_params(2.0))
+    assert float(federation.run(cohort=("b",)).params["body"]) == OPTIMA["b"] == 2.0
+
+
 def test_pfedme_reaches_the_optimum_of_the_moreau_envelopes() -> None:
     lam = 2.0
     algorithm = pfedme(SGD, lam=lam, eta=0.05, inner_steps=60)

@@ -47,7 +47,10 @@ class QFedAvg(Algorithm):
     def round(self, state: QFedAvgState, rnd: Round) -> Script[QFedAvgState]:
         mean = yield from total(self.train, to_all(rnd.cohort, state.params))
         parts = mean.value.unbundle()
-        return QFedAvgState(state.params + (1 / float(parts["scale"]["h"])) * parts["update"])
+        h = float(
+            parts["scale"]["h"]
+        )  # 0 if all losses are so small that their powers are 0: then the update is 0, too
+        return QFedAvgState(state.params + (1 / h if h else 0.0) * parts["update"])
 
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:

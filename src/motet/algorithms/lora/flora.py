@@ -1,6 +1,6 @@
 """FLoRA (Wang et al. 2024): the clients' products are added to the frozen weights, and adapters start again.
 
-    W ← W + scaling · Σ pᵢ Bᵢ Aᵢ,   every round starts with a random A and B = 0
+    W ← W + scaling · Σ pᵢ Bᵢ Aᵢ,   every round starts with the random A of the initial model and B = 0
 
 Stacking the factors gives the sum of the products exactly, also if clients have different ranks. Other trained tensors
 (a head) are averaged.
