@@ -153,6 +153,7 @@ def test_fedbn_keeps_5_norms_of_256_numbers_of_bert_tiny() -> None:
         ("layers 1", ["layers.1", "layers.1.norm"]),
         ("layers 1-2", ["layers.1", "layers.1.norm", "layers.2"]),
         ("layers 1–", ["layers.1", "layers.1.norm", "layers.2"]),
+        ("layers 2-0", []),
         ("Layers", ["layers.0", "layers.1", "layers.1.norm", "layers.2"]),
         ("encoder", ["embeddings", "layers.0", "layers.1", "layers.1.norm", "layers.2"]),
         ("norms", ["layers.1.norm"]),

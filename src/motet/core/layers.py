@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -133,9 +134,10 @@ def _parse_term(term: str) -> _Term:
         raise LayoutError(f"layers: '{term}' is not a selection of layers; expected one of: {_VALID_TERMS}.")
     stack, block, first, last = match.groups()
     block = "layers" if block.startswith("layer") else block
-    low = int(first) if first is not None else None
-    high = low if last is None else int(last) if last else 10**9
-    return _Term(stack=stack or "", block=block, low=low, high=high)
+    if first is None:
+        return _Term(stack=stack or "", block=block)
+    end = int(first) + 1 if last is None else int(last) + 1 if last else sys.maxsize
+    return _Term(stack=stack or "", block=block, indices=range(int(first), end))
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,7 @@ class _Term:
     pattern: str = ""
     stack: str = ""
     block: str = ""
-    low: int | None = None
-    high: int | None = None
+    indices: range | None = None  # of layers; None: all
 
     def __call__(self, name: str, role: str) -> bool:
         if self.pattern:  # of a shell: a regular expression can take forever, and recipes come from servers too
@@ -168,4 +169,4 @@ class _Term:
                 return stack != "decoder" and block in ("embeddings", "layers", "final")
         if block != self.block or (self.stack and stack != self.stack):
             return False
-        return self.low is None or (index is not None and self.low <= index <= (self.high or self.low))
+        return self.indices is None or index in self.indices
