@@ -151,6 +151,27 @@ def test_a_custom_federation_takes_a_seed_of_numpy() -> None:
     assert clients.seed.to_int() == Seed(7).to_int()
 
 
+class ReorderedRegression(LinearRegression):
+    """Returns its parameters in another order after training. Both have one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_trained = False
+
+    def train(self, data: Points) -> None:
+        super().train(data)
+        self.is_trained = True
+
+    def get_parameters(self) -> Mapping[str, Tensor]:
+        parameters = super().get_parameters()
+        return dict(reversed(parameters.items())) if self.is_trained else parameters
+
+
+def test_parameters_of_a_custom_trainer_must_keep_their_order() -> None:
+    with pytest.raises(MotetError, match="the parameters differ in the order of their names"):
+        motet.run(make_clients(ReorderedRegression()), motet.fedavg(), rounds=1)
+
+
 def test_algorithms_that_a_custom_trainer_cannot_run_are_rejected() -> None:
     with pytest.raises(RunError, match="a custom trainer computes the loss itself"):
         motet.run(make_clients(), motet.fedprox(), rounds=1)

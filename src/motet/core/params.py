@@ -65,9 +65,11 @@ class Layout:
         unmatched = sorted(set(self.names) ^ set(other.names))
         if unmatched:
             return f"{len(unmatched)} names, such as {', '.join(unmatched[:3])}"
+        if self.names != other.names:
+            return "the order of their names"
         pairs = zip(self.names, self.shapes, other.shapes, strict=True)
         mismatches = [f"{name} {list(a)} against {list(b)}" for name, a, b in pairs if a != b]
-        return f"shapes, such as {mismatches[0]}" if mismatches else "the order of their names"
+        return f"shapes, such as {mismatches[0]}"
 
 
 @message

@@ -111,7 +111,9 @@ class CustomContext:
             )
         self.trainer.set_parameters(start.tensors())
         self._train(self.seed.derive(purpose).to_int())
-        params = Params(start.layout, Params.from_tensors(_to_float32(self.trainer.get_parameters())).flat)
+        trained = Params.from_tensors(_to_float32(self.trainer.get_parameters()))
+        trained.check_same_layout(start)  # by name: a vector of the same length may hold other tensors
+        params = Params(start.layout, trained.flat)
         if not params.is_finite():
             raise RunError(
                 f"{self.client}, round {self.round}: the trainer returned parameters that are not finite; "
