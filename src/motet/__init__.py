@@ -64,7 +64,8 @@ def __getattr__(name: str) -> Any:
 
         choices = name_choices(name, [*_MODULES, *algorithms], verb="it has", see="dir(motet)")
         raise AttributeError(f"module 'motet' has no attribute '{name}'{choices}")
-    return algorithms[name]
+    check_arguments = importlib.import_module("motet.experiment.commands.python_arguments").check_arguments
+    return check_arguments(algorithms[name])
 
 
 @cache

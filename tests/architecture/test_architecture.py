@@ -96,6 +96,7 @@ CONTRACTS = {
     "Objective",
     "Readout",
     "Codec",
+    "ServerOptimizer",
     "Task",
     "RunCallback",
     "BenchmarkCallback",

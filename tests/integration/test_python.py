@@ -405,7 +405,11 @@ def small() -> Federation:
             lambda: motet.run(small(), "fedavg", rounds=1, privacy={"noise": 1.0}),
             "privacy none: unknown option 'noise'; these types have it: central",
         ),
-        (lambda: motet.run(small(), motet.fedavg({"lr": 1.0}), rounds=1), r"expected an object: motet.Solver\(lr=…\)"),  # type: ignore[arg-type]
+        (lambda: motet.fedavg({"lr": 1.0}), r"expected an object: motet.Solver\(lr=…\)"),  # type: ignore[arg-type]
+        (lambda: motet.fedprox(moo=1.0), "unknown option 'moo'; it takes solver, mu"),  # type: ignore[call-arg]
+        (lambda: motet.fedprox(mu=[1.0]), r"algorithm.mu is \[1.0\]; expected a number"),  # type: ignore[arg-type]
+        (lambda: motet.adafd(exchange="sums"), "algorithm.exchange is 'sums'; it must be one of .* Did you mean 'sum'"),  # type: ignore[arg-type]
+        (lambda: motet.fedopt(server="adam"), "algorithm.server is 'adam'; expected a ServerOptimizer of motet.optim"),  # type: ignore[arg-type]
         (lambda: motet.run(small(), "fedavg", rounds=1, callback=print), "a subclass of motet.RunCallback"),  # type: ignore[arg-type]
         (
             lambda: motet.run(small(), "fedavg", rounds=1, lora=4),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from motet.optim.adaptive import Adagrad, Adam, Yogi
-from motet.optim.sgd import SGD, Momentum, ServerOptimizer
+from motet.optim.server_optimizer import ServerOptimizer
+from motet.optim.sgd import SGD, Momentum
 
 SERVER_OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
     "sgd": SGD,

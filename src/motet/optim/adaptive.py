@@ -14,6 +14,7 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
+from motet.optim.server_optimizer import ServerOptimizer
 
 
 @message
@@ -24,7 +25,7 @@ class ServerMoments:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(ServerOptimizer):
     """v ← β₂·v + (1−β₂)·Δ²."""
 
     lr: float = 0.01
@@ -40,7 +41,7 @@ class Adam:
 
 
 @dataclass(frozen=True)
-class Yogi:
+class Yogi(ServerOptimizer):
     """v ← v − (1−β₂)·Δ²·sign(v − Δ²)."""
 
     lr: float = 0.01
@@ -56,7 +57,7 @@ class Yogi:
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(ServerOptimizer):
     """v ← v + Δ². Reddi et al. run it without momentum (β₁ = 0)."""
 
     lr: float = 0.01

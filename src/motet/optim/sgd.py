@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from motet.core.params import Params
-
-
-class ServerOptimizer(Protocol):
-    """Applies an update to the parameters. `update` is after − before, so a step adds it."""
-
-    @property
-    def lr(self) -> float: ...
-    def init(self, params: Params) -> Any:
-        """Return the initial optimizer state."""
-
-    def step(self, params: Params, update: Params, state: Any) -> tuple[Params, Any]:
-        """Return the new parameters and the new optimizer state."""
+from motet.optim.server_optimizer import ServerOptimizer
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(ServerOptimizer):
     """x ← x + η·Δ. With η = 1 this is the plain average of the clients' models."""
 
     lr: float = 1.0
@@ -34,7 +22,7 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(ServerOptimizer):
     """SGD with momentum: u ← μ·u + Δ (u = Δ in the first round), x ← x + η·u."""
 
     lr: float = 1.0

@@ -1,23 +1,44 @@
-"""Recipe keys as arguments of `motet.federation` and `motet.load`, for errors about unknown arguments."""
+"""Arguments of the Python API: checked as the options of a recipe are, and recipe keys as arguments."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError
-from motet.experiment.recipe.config_parsing import list_parameters
+from motet.experiment.recipe.config_parsing import instantiate, list_parameters
 from motet.experiment.recipe.key_synonyms import find_key
+from motet.learning.solver import Solver
 from motet.models.model_config import ModelConfig
 from motet.partitions import PARTITION_REGISTRY
 
+T = TypeVar("T")
 # Keys that are arguments of `motet.federation` without their section.
 _PLAIN_KEYS = ("model.max_tokens", "model.freeze", "data.dev_share", "data.public_share")
 _MODEL_KEYS = {field.name: f"model.{field.name}" for field in dataclasses.fields(ModelConfig) if field.name != "name"}
 _FEDERATION_KEYS = {**_MODEL_KEYS, **{key.rpartition(".")[2]: key for key in _PLAIN_KEYS}}
 _CLOSE = 0.8  # a misspelling; options of partitions are less similar
+
+
+@cache
+def check_arguments(function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function of an algorithm that checks its arguments, and converts them, as a recipe does."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*values: Any, **options: Any) -> T:
+        known = {name: value for name, value in options.items() if name in signature.parameters}
+        arguments = {**options, **signature.bind_partial(*values, **known).arguments}
+        solver = arguments.get("solver", Solver())
+        if not isinstance(solver, Solver):  # options alone would not say what the others are
+            raise ConfigError(f"algorithm.solver is {solver!r}; expected an object: motet.Solver(lr=…).")
+        return instantiate(function, arguments, "algorithm")
+
+    return call
 
 
 def write_python_argument(key: str, value: Any = ..., model: str = "tiny") -> str:

@@ -57,9 +57,6 @@ def check_run_arguments(federation: Any, algorithm: Any, callback: Any) -> None:
     if isinstance(algorithm, FunctionType):
         name = algorithm.__name__
         raise ConfigError(f"run: the algorithm is the function {name}; call it, {name}(), or pass its name: '{name}'.")
-    solver = None if isinstance(algorithm, str | Mapping) else vars(algorithm).get("solver")
-    if isinstance(solver, Mapping):
-        raise ConfigError(f"run: the algorithm's solver is {solver!r}; expected an object: motet.Solver(lr=…).")
     if not isinstance(callback, RunCallback | None):
         raise ConfigError(
             f"run: callback is a {type(callback).__name__}; expected an object of a subclass of motet.RunCallback, which "

@@ -107,7 +107,13 @@ def check_owner(table: Mapping[str, Callable[..., Any]], kind: str, options: Ite
 def convert_value(value: Any, kind: Any, path: str) -> Any:
     """Convert a value to its declared type. YAML reads 5e-5 as text and 1 as an integer; both may mean a float."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any or getattr(kind, "_is_protocol", False):
+    if kind is Any:
+        return value
+    if getattr(kind, "_is_protocol", False):
+        if kind not in type(value).__mro__:
+            raise ConfigError(
+                f"{path} is {value!r}; expected a {kind.__name__} of {kind.__module__.rpartition('.')[0]}."
+            )
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(value, arguments, path)
