@@ -20,6 +20,7 @@ import torch
 from motet.core.errors import RunError
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
+from motet.experiment.loop.client_sampling import make_recorder
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
@@ -194,7 +195,8 @@ def make_setup(
     federation: Federation, algorithm: Algorithm, journal_folder: Path | None = None, **options: Any
 ) -> ClientSetup:
     """Build what a client builds after it was accepted; `options` are those of the run."""
-    components = make_plan(federation, algorithm, 1, **options).components
+    plan = make_plan(federation, algorithm, 1, **options)
+    components = plan.components
     journal = Journal(journal_folder)
     runtime = ClientRuntime(
         components.client_programs,
@@ -203,6 +205,7 @@ def make_setup(
         journal,
         required_wrappers=components.required_wrappers,
         hide_errors=True,
+        recorder=make_recorder(plan.cohort, algorithm) if plan.cohort.reports_utility else None,
     )
     return ClientSetup(runtime, journal, "fingerprint")
 

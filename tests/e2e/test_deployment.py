@@ -19,6 +19,10 @@ from motet.experiment.commands.model_export import export_models
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.commands.replay import replay_client
 from motet.experiment.commands.report_data import read_run_report
+from motet.experiment.commands.run_folder import load_config
+from motet.experiment.deploy.audit_log import read_audit_log
+from motet.experiment.loop.checkpoint import load_checkpoint
+from motet.experiment.loop.oort import DURATION, PICKS, UTILITY
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 
@@ -162,6 +166,7 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
 
     (tmp_path / "recipe.yaml").write_text(
         "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: ditto\nsolver: {lr: 0.1, batch: 8}\n"
+        "cohort: {sampler: oort, oort: {report_utility: true}}\n"
         f"wait_policy: {{reconnect_timeout: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
     )
     address = f"127.0.0.1:{port}"
@@ -172,7 +177,7 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
         data = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict"]
         state = ["--state-dir", str(tmp_path / states)]
         save = ["--save", str(tmp_path / "saved")] if name == "north" else []
-        options = ["--name", name, "--allow-plain-updates", *data, *state, *save]
+        options = ["--name", name, "--allow-plain-updates", "--allow-utility-reports", *data, *state, *save]
         return motet("join", "--server", address, *options, token=token)
 
     intruder = join("south", tokens["north"], "elsewhere")
@@ -198,7 +203,22 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     assert inspection["corpus"]["test"]["rows"] == 24
     files = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert b"northsecret" not in files and b"southsecret" not in files, "texts must stay with their clients"
+    check_utilities(run, tmp_path / "states")
     check_personal_models(run, tmp_path)
+
+
+def check_utilities(run: Path, states: Path) -> None:
+    """The server knows the utility that each client last sent, and each client has it in its audit log."""
+    checkpoint = load_checkpoint(run / "checkpoint", load_config(run).digest)
+    assert checkpoint is not None
+    assert checkpoint.progress.oort is not None
+    table = checkpoint.progress.oort.explored
+    assert table[PICKS].tolist() == [40, 40]
+    assert (table[DURATION] > 0).all()
+    for name, utility in zip(("north", "south"), table[UTILITY], strict=True):
+        entries = [entry for entry in read_audit_log(states / name / "audit.jsonl") if "utility" in entry]
+        assert {entry["method"] for entry in entries} == {"ditto.train"}
+        assert entries[-1]["utility"] == utility > 0
 
 
 def check_personal_models(run: Path, folder: Path) -> None:

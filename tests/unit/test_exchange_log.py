@@ -12,8 +12,8 @@ from motet.core.params import Params
 from motet.core.script import Exchange
 from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.loop.exchange_log import ExchangeLog
-from motet.transport.mailbox import Mailbox
-from motet.transport.requests import Reply, Request
+from motet.transport.mailbox import Mailbox, Observation
+from motet.transport.requests import Reply, Request, ValueWithUtility
 from motet.transport.wait_policy import WaitPolicy
 
 
@@ -32,14 +32,16 @@ class EchoTransport:
         request = self.unanswered.pop()
         params = Params.from_tensors({"w": torch.full((3,), request.id / 3)})
         error = "no memory" if request.client == "b" else None
-        return Reply(request.id, request.client, Weighted(params, 1.0), error=error)
+        term = Weighted(params, 1.0)  # one training in a round, in the first exchange
+        value = ValueWithUtility(term, 5.0) if request.address == "p.step1" else term
+        return Reply(request.id, request.client, value, error=error)
 
     def close(self) -> None: ...
 
 
 def start_server(folder: Path) -> tuple[ExchangeLog, EchoTransport, Mailbox]:
     transport = EchoTransport()
-    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, on_error="drop"))
+    mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, on_error="drop"), durations={"a": 2.5})
     return ExchangeLog(folder, mailbox), transport, mailbox
 
 
@@ -81,7 +83,7 @@ def test_an_exchange_with_a_damaged_result_is_repeated(damage: bytes, tmp_path: 
     assert len(transport.requests) == 1
 
 
-def test_the_failures_of_finished_exchanges_are_kept(tmp_path: Path) -> None:
+def test_failures_and_observations_of_finished_exchanges_are_kept(tmp_path: Path) -> None:
     log, _, mailbox = start_server(tmp_path)
     restarted, _, other_mailbox = start_server(tmp_path)
     for server in (log, restarted):
@@ -89,3 +91,5 @@ def test_the_failures_of_finished_exchanges_are_kept(tmp_path: Path) -> None:
             server.run_exchange(make_exchange(step, "ab"))
     assert [(failure.client, failure.reason) for failure in mailbox.failures] == [("b", "no memory")] * 2
     assert other_mailbox.failures == mailbox.failures
+    assert mailbox.replied == {"a": Observation(5.0, 2.5)}
+    assert other_mailbox.replied == mailbox.replied

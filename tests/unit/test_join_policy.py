@@ -14,7 +14,7 @@ from motet.cli.policy import init
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
 from motet.datasets.load_corpus import DataConfig
-from motet.experiment.deploy.audit_log import read_audit_log
+from motet.experiment.deploy.audit_log import AUDIT_FILE, read_audit_log
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
 from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
@@ -27,10 +27,12 @@ from motet.learning.objectives.readouts import GeneratedTokens
 from motet.privacy.dp_sum import ClipRequest
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
+from motet.transport.requests import ValueWithUtility
 from motet.wire import serialize
 
 LOCAL_NOISE = {"type": "local", "clip": 1.0, "noise": 1.0}
 UNVERIFIED = JoinPolicy(identities=False)
+REPORTING = {"size": 3, "sampler": "oort", "oort": {"report_utility": True}}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,7 @@ def refuse(folder: Path, policy: JoinPolicy, **sections: Any) -> str:
 def test_plain_updates_are_refused_unless_the_person_allows_them_by_name(folder: Path) -> None:
     assert "--allow-plain-updates" in refuse(folder, JoinPolicy())
     allowed = choose_policy(None, allow_plain_updates=True, allow_unverified_peers=False, allow_models=[])
+    assert not allowed.report_utility
     assert join(folder / "plain", make_acceptance(folder / "server"), policy=allowed).setup.fingerprint
 
 
@@ -68,6 +71,13 @@ def test_plain_updates_are_refused_unless_the_person_allows_them_by_name(folder:
         (JoinPolicy(), {"privacy": {**LOCAL_NOISE, "seeded": True}}, "privacy.seeded is true"),
         (JoinPolicy(max_epsilon=8.0), {}, "there is no noise, so ε has no limit"),
         (JoinPolicy(max_rounds=9), {}, "the run has 10 rounds; policy.max_rounds is 9"),
+        (PLAIN, {"cohort": REPORTING}, "allow it with --allow-utility-reports"),
+        (
+            JoinPolicy(report_utility=True),
+            {"cohort": REPORTING, "secure": "secagg"},
+            "losses that secure sums and noise",
+        ),
+        (JoinPolicy(report_utility=True), {"cohort": REPORTING, "privacy": LOCAL_NOISE}, "losses that secure sums and"),
     ],
 )
 def test_a_weaker_run_is_refused(folder: Path, policy: JoinPolicy, sections: dict[str, Any], message: str) -> None:
@@ -163,6 +173,19 @@ def test_a_client_answers_a_round_once(tmp_path: Path) -> None:
     restarted = join(tmp_path, client.acceptance)
     assert "already answered" in (restarted.ask("fedavg.train", client.model * 1.01).error or "")
     assert restarted.ask("fedavg.train", client.model * 1.01, round=1).error is None
+
+
+def test_a_utility_leaves_only_if_the_run_asks_for_it_and_is_written_to_the_audit_log(tmp_path: Path) -> None:
+    """The policy alone sends nothing. An evaluation has no utility."""
+    silent = join_plain(tmp_path / "silent", report_utility=True)
+    assert not isinstance(silent.ask("fedavg.train", silent.model).value, ValueWithUtility)
+    client = join_plain(tmp_path / "asked", report_utility=True, sections={"cohort": REPORTING})
+    reply = client.ask("fedavg.train", client.model).value
+    assert isinstance(reply, ValueWithUtility)
+    assert reply.utility > 0
+    assert not isinstance(client.ask("evaluate.run", client.evaluation()).value, ValueWithUtility)
+    sent = [entry for entry in read_audit_log(tmp_path / "asked" / "state" / AUDIT_FILE) if entry["event"] == "sent"]
+    assert [entry.get("utility") for entry in sent] == [reply.utility, None]
 
 
 def test_a_question_cannot_be_hidden_in_another_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from motet.core.script import Exchange, _Replies
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.mailbox import Mailbox
 from motet.transport.reorder_buffer import ReorderBuffer
-from motet.transport.requests import Reply, Request
+from motet.transport.requests import Reply, Request, ValueWithUtility
 from motet.transport.wait_policy import WaitPolicy
 from motet.wire import measure_size
 
@@ -127,6 +127,9 @@ def make_invalid_replies() -> dict[str, Any]:
         "negative weight": Weighted(valid, -1.0),
         "infinite weight": Weighted(valid, float("inf")),
         "no weight": [1, 2, 3],
+        "a utility of NaN": ValueWithUtility(Weighted(valid, 1.0), float("nan")),
+        "a negative utility": ValueWithUtility(Weighted(valid, 1.0), -1.0),
+        "a utility above every loss": ValueWithUtility(Weighted(valid, 1.0), 1e13),
     }
 
 
@@ -141,6 +144,7 @@ def test_an_invalid_reply_is_counted_and_never_reaches_the_sum(kind: str) -> Non
     assert torch.equal(total.value.flat, without.value.flat)
     assert total.weight == without.weight
     assert mailbox.rejected == {"c1": 1}
+    assert mailbox.replied.keys() == {"c0", "c2"}
     with pytest.raises(RunError, match="c1: "):
         run_exchange(replies, ["c0", "c1", "c2"])
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.runs import start_run
+from tests.networks import ClientThreads, make_admission, make_setup, wait_for_clients
+from tests.runs import make_plan, start_run
 
 from motet.algorithms import fedavg, fedbuff
 from motet.core.errors import ConfigError
@@ -20,8 +21,8 @@ from motet.experiment.loop.oort import (
     LAST_ROUND,
     PICKS,
     UTILITY,
-    Observation,
     OortState,
+    UtilityRecorder,
     learn_from_round,
     sample_by_utility,
     score_clients,
@@ -31,13 +32,19 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import CohortConfig, OortConfig
 from motet.learning.solver import Solver
 from motet.secure import SECURE
+from motet.transport.admission import RunFinished
+from motet.transport.connections import Connections
 from motet.transport.emulated_network import Network
+from motet.transport.grpc import GrpcServerLink, serve_grpc
+from motet.transport.mailbox import Observation
 from motet.transport.wait_policy import WaitPolicy
+from motet.wire import serialize
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 NETWORK = Network(compute_seconds=(1.0, 2.0, 5.0, 9.0))
 OORT = CohortConfig(2, "oort")
 CONFIG = OortConfig()
+REPORTING = CohortConfig(2, "oort", OortConfig(report_utility=True))
 
 
 def explored(*columns: tuple[float, ...]) -> np.ndarray:
@@ -50,17 +57,29 @@ def test_the_statistical_utility_is_the_size_times_the_root_of_the_mean_squared_
 
 
 def test_scores_follow_the_equations_of_the_paper() -> None:
-    """Utilities 0, 50 and 100 are clipped at the 95th percentile, 95. T is the median of the durations, 20 s."""
-    table = explored((0, 0.0, 10.0, 4, 1), (1, 50.0, 20.0, 2, 1), (2, 100.0, 40.0, 8, 1))
+    """The third utility is clipped at the 95th percentile, 95. T is the median of the durations, 20 s."""
+    table = explored((0, 0.0, 10.0, 4, 1), (1, 95.0, 20.0, 2, 1), (2, 100.0, 40.0, 8, 1))
     scores = score_clients(table, pace=0.5, penalty=2.0, round=10)
     log = float(np.log(10.0))
     expected = [
         0.0 + (0.1 * log / 4) ** 0.5,
-        50.0 / 95.0 + (0.1 * log / 2) ** 0.5,
+        1.0 + (0.1 * log / 2) ** 0.5,
         (1.0 + (0.1 * log / 8) ** 0.5) * (20.0 / 40.0) ** 2,
     ]
     np.testing.assert_allclose(scores, expected)
     np.testing.assert_allclose(score_clients(table, 1.0, 2.0, 10)[2], 4 * expected[2])  # T is the longest duration
+
+
+def test_lies_about_the_utility_change_neither_other_clients_nor_the_pace() -> None:
+    """The liars are counted as the most useful of the honest clients. 1 of 20 may lie."""
+    honest = [(number, 10.0 + number, 1.0, 3, 1) for number in range(19)]
+    for claim in (28.5, 1e12):
+        scores = score_clients(explored(*honest, (19, claim, 1.0, 3, 1)), pace=0.3, penalty=2.0, round=5)
+        expected = np.append(np.arange(19) / 18, 1.0) + (0.1 * np.log(5) / 3) ** 0.5
+        np.testing.assert_allclose(scores, expected)
+    state = OortState(explored(*honest), (), 0.3)
+    seen = {"19": Observation(1e12, 1.0), "5": Observation(15.0, 1.0)}
+    assert learn_from_round(CONFIG, state, tuple(map(str, range(20))), 4, seen).achieved == (28.0 + 15.0,)
 
 
 def test_the_pacer_raises_the_preferred_duration_when_the_utility_falls() -> None:
@@ -157,8 +176,8 @@ def test_trainings_whose_replies_do_not_count_leave_no_utility(federation: Feder
     policy = WaitPolicy(quorum=0.5, stop_at_quorum=True)
     run = start_run(federation, fedavg(SOLVER), 2, cohort=replace(OORT, size=4), network=NETWORK, wait_policy=policy)
     run.run_rounds()
-    assert run.engine.sampler.recorder is not None
-    assert run.engine.sampler.recorder.squares == {}
+    assert isinstance(run.engine.runtime.recorder, UtilityRecorder)
+    assert run.engine.runtime.recorder.squares == {}
     assert len(run.finish().client_scores) == 4, "an evaluation of simulated clients waits for all of them"
 
 
@@ -191,5 +210,43 @@ def test_what_oort_cannot_know_is_explained(federation: Federation) -> None:
         start_run(federation, fedavg(SOLVER), 1, cohort=OORT, network=NETWORK, secure=SECURE["secagg"]())
     with pytest.raises(ConfigError, match="expected a share"):
         OortConfig(pace=1.5)
-    with pytest.raises(ConfigError, match="clients in other processes"):
-        start_run(federation, fedavg(SOLVER), 1, cohort=OORT, network=NETWORK, is_remote=True)
+    with pytest.raises(ConfigError, match="send it only if they are asked"):
+        make_plan(federation, fedavg(SOLVER), 1, cohort=OORT, network=NETWORK).check_oort(is_remote=True)
+    with pytest.raises(ConfigError, match="has no clock"):
+        make_plan(federation, fedavg(SOLVER), 1, cohort=REPORTING).check_oort(is_remote=False)
+
+
+# ---- Remote clients --------------------------------------------------------------------------------------------------
+
+
+def run_over_grpc(federation: Federation, network: Network | None) -> FederatedRun:
+    """Run four rounds with clients that report their utility over gRPC."""
+    connections, threads = Connections(make_admission(*federation.clients)), ClientThreads()
+    address = serve_grpc(connections, "127.0.0.1:0")
+    setup = make_setup(federation, fedavg(SOLVER), cohort=REPORTING, network=network)
+    threads.start(lambda: GrpcServerLink(address), tuple(federation.clients), setup)
+    wait_for_clients(connections, len(federation.clients))
+    run = start_run(
+        federation, fedavg(SOLVER), 4, cohort=REPORTING, network=network, is_remote=True,
+        connect=lambda runtime: connections,
+    )  # fmt: skip
+    run.run_rounds()
+    connections.close(RunFinished("done"))
+    connections.stop_listening()
+    threads.join()
+    return run
+
+
+def test_remote_clients_that_report_their_utility_are_chosen_as_simulated_ones(federation: Federation) -> None:
+    remote = run_over_grpc(federation, NETWORK).engine.progress
+    simulated = start_run(federation, fedavg(SOLVER), 4, cohort=REPORTING, network=NETWORK)
+    simulated.run_rounds()
+    assert serialize(remote) == serialize(simulated.engine.progress)  # with utilities, durations and traffic
+
+
+def test_without_an_emulated_network_the_server_measures_how_long_clients_take(federation: Federation) -> None:
+    table = run_over_grpc(federation, None).engine.progress.oort
+    assert table is not None
+    assert (table.explored[UTILITY] > 0).all()
+    assert (table.explored[DURATION] > 0).all()
+    assert table.explored[PICKS].sum() == 8

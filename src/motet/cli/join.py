@@ -75,6 +75,9 @@ AllowPlain = Annotated[
 AllowUnverified = Annotated[
     bool, typer.Option("--allow-unverified-peers", help="Take part in secure sums without --identities.")
 ]
+AllowUtility = Annotated[
+    bool, typer.Option("--allow-utility-reports", help="Send a number about the losses of each training.")
+]
 AllowModel = Annotated[
     list[str] | None,
     typer.Option(
@@ -108,6 +111,7 @@ def join(
     identities: IdentityFolder = None,
     allow_plain_updates: AllowPlain = False,
     allow_unverified_peers: AllowUnverified = False,
+    allow_utility_reports: AllowUtility = False,
     allow_model: AllowModel = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -118,7 +122,8 @@ def join(
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
     use_log_format(log_format)
-    join_policy = _choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
+    permissions = (allow_plain_updates, allow_unverified_peers, allow_model or [], allow_utility_reports)
+    join_policy = _choose_policy(policy, *permissions)
     client = _parse_client(name, data, settings, recipe, state_dir, state_key, group, device, precision)
     client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
     flags = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel, "server_key": server_key}
@@ -127,10 +132,12 @@ def join(
     _take_part(client, connect, secret, connect_timeout, quiet=quiet, save=save, trust_remote_code=trust_remote_code)
 
 
-def _choose_policy(file: Path | None, plain_updates: bool, unverified_peers: bool, models: list[str]) -> JoinPolicy:
+def _choose_policy(
+    file: Path | None, plain_updates: bool, unverified_peers: bool, models: list[str], utility_reports: bool
+) -> JoinPolicy:
     from motet.experiment.deploy.join_policy import choose_policy
 
-    return choose_policy(file, plain_updates, unverified_peers, models)
+    return choose_policy(file, plain_updates, unverified_peers, models, utility_reports)
 
 
 def _parse_client(

@@ -12,7 +12,7 @@ from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, ClientMethod, Program, client_methods, iter_programs
 from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
-from motet.transport.requests import Reply, Request
+from motet.transport.requests import Reply, Request, ValueWithUtility
 
 # (client, round, address, invoke, read_state) -> the context of a client method. `invoke` runs another method inside
 # this one, `read_state` reads the state of a program.
@@ -40,12 +40,23 @@ class Guard(Protocol):
         """Return the reply that may leave."""
 
 
+class Recorder(Protocol):
+    """Computes the utility of each training, for cohorts by utility."""
+
+    def observe(self, make_context: ContextFactory) -> ContextFactory:
+        """Return a function that makes the same contexts, whose trainings are recorded."""
+
+    def take(self, request: Request) -> float | None:
+        """Return the utility of the trainings for a request, and forget them; None if there were none."""
+
+
 class ClientRuntime:
     """Runs the methods of one client, or in a simulation of many, together on one executor.
 
     `required_wrappers` lists, for each program, the programs that a request must go through to reach it. With
     `sums_only` a method that reveals sums cannot be called directly. With `hide_errors` an unexpected exception becomes
-    an error reply without its message; in a simulation it propagates, so that bugs are visible.
+    an error reply without its message; in a simulation it propagates, so that bugs are visible. With a recorder,
+    replies have the utility of their training.
     """
 
     def __init__(
@@ -60,12 +71,14 @@ class ClientRuntime:
         hide_errors: bool = False,
         guard: Guard | None = None,
         tamper: Tamper | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.programs = {part.name: part for program in programs for part in iter_programs(program)}
-        self.make_context, self.executor, self.channel = make_context, executor, channel
+        self.make_context = make_context if recorder is None else recorder.observe(make_context)
+        self.executor, self.channel = executor, channel
         self.client_states, self.ephemeral_states = client_states, EphemeralStates()
         self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
-        self.guard, self.tamper = guard, tamper
+        self.guard, self.tamper, self.recorder = guard, tamper, recorder
 
     def answer_requests(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Run requests as they arrive and yield replies, possibly in another order."""
@@ -78,10 +91,12 @@ class ClientRuntime:
 
         for request_id, result in drive(start_all(), self.executor):
             request = running.pop(request_id)
+            utility = None if self.recorder is None else self.recorder.take(request)
             if isinstance(result, JobFailure):
                 reply = Reply(request_id, request.client, error=str(result.error))
             else:
-                reply = Reply(request_id, request.client, result)
+                value = result if utility is None else ValueWithUtility(result, utility)
+                reply = Reply(request_id, request.client, value)
             yield reply if self.guard is None else self.guard.release(request, reply)
 
     def _run_request(self, request: Request) -> Work[Any]:

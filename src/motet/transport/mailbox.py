@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from motet.core.errors import SESSION_LOST, RunError
 from motet.core.script import ClientId, Collector, Exchange
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
-from motet.transport.reply_validation import INVALID_REPLY, TermChecker, check_finite
+from motet.transport.reply_validation import INVALID_REPLY, TermChecker, check_finite, split_utility
 from motet.transport.requests import Reply, Request, SummedTerm, SummingTransport, Transport
 from motet.transport.traffic import Traffic
 from motet.transport.wait_policy import WaitPolicy
@@ -35,9 +35,16 @@ class ClientFailure(NamedTuple):
     reason: str
 
 
+class Observation(NamedTuple):
+    """What a round shows about a client: the utility of its last training, if it reports one, and how long it took."""
+
+    utility: float
+    seconds: float
+
+
 @dataclass
 class Mailbox:
-    """Sends requests and collects replies.
+    """Sends requests and collects replies. `durations` has the seconds that the last reply of each client took.
 
     Replies are collected in the order of the clients' names, not in the order of arrival, so that a sum is reproducible
     to the bit.
@@ -56,7 +63,8 @@ class Mailbox:
     id_sign: int = 1  # -1 for a sibling, so that two mailboxes on one transport never use the same request ID
     pending: dict[int, PendingRequest] = field(default_factory=dict)  # late requests by ID
     late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
-    replied: set[ClientId] = field(default_factory=set)  # clients whose replies count in this round
+    durations: Mapping[ClientId, float] = field(default_factory=dict)
+    replied: dict[ClientId, Observation] = field(default_factory=dict)  # clients whose replies count in this round
 
     def create_sibling(self, *, waits_for_all: bool) -> Mailbox:
         """Return a second mailbox on the same transport, with its own traffic. It passes late replies on to this one.
@@ -75,7 +83,7 @@ class Mailbox:
 
     def start_round(self, round: int) -> None:
         """Send the requests that follow as part of a round."""
-        self.round, self.replied = round, set()
+        self.round, self.replied = round, {}
 
     def finish_round(self, network_seconds: float) -> Traffic:
         """Set the time on an emulated network, and return a copy of the traffic so far."""
@@ -203,8 +211,9 @@ class Mailbox:
         self.lost_sessions += error == SESSION_LOST
         if error is None:
             try:
-                state.collect(reply.client, self._decode(reply.value), staleness_weight)
-                self.replied.add(reply.client)
+                value, utility = split_utility(reply.value)
+                state.collect(reply.client, self._decode(value), staleness_weight)
+                self._observe(reply.client, utility)
                 return
             except INVALID_REPLY as invalid:
                 self.rejected[reply.client] += 1
@@ -223,6 +232,12 @@ class Mailbox:
         if value.problem is not None:
             raise RunError(value.problem)
         return value
+
+    def _observe(self, client: ClientId, utility: float | None) -> None:
+        """Keep what a valid reply shows. A client that replies several times in a round may train in one of them only."""
+        if utility is None:
+            utility = self.replied[client].utility if client in self.replied else 0.0
+        self.replied[client] = Observation(utility, self.durations.get(client, 0.0))
 
     def _close_exchange(self, state: _ExchangeState) -> None:
         """Mark the clients that have not replied: as late if late replies count, else as failed."""

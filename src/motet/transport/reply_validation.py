@@ -8,10 +8,12 @@ from typing import Any
 from motet.core.errors import MotetError, RunError
 from motet.core.params import Params, is_finite
 from motet.core.weighted import Weighted
+from motet.transport.requests import ValueWithUtility
 from motet.wire import list_buffers
 
 # What decoding, checking or adding an invalid reply raises.
 INVALID_REPLY = (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError)
+MAX_UTILITY = 1e12  # a billion examples with a loss of 1,000
 NOT_FINITE = "the reply contains numbers that are not finite; try a smaller solver.lr, or set solver.clip."
 
 
@@ -46,6 +48,18 @@ class TermChecker:
             layout = term.value.layout
             self.reference = Params(layout, term.value.flat.new_zeros(()).expand(layout.size))
         return term
+
+
+def split_utility(value: Any) -> tuple[Any, float | None]:
+    """Return the value of a reply without its utility, and the utility, or None if the client reports none.
+
+    A utility that is possible may still be a lie, so the cohorts clip it.
+    """
+    if not isinstance(value, ValueWithUtility):
+        return value, None
+    if not 0 <= value.utility <= MAX_UTILITY:
+        raise RunError(f"the reply has a utility of {value.utility}; expected a number from 0 to {MAX_UTILITY:g}.")
+    return value.value, float(value.utility)
 
 
 def check_finite(value: Any) -> None:

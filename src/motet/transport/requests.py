@@ -37,6 +37,15 @@ class Reply:
     error: str | None = None
 
 
+@message
+@dataclass(frozen=True, eq=False)
+class ValueWithUtility:
+    """The value of a reply, and the utility of the training that computed it. Only for cohorts by utility."""
+
+    value: Any
+    utility: float
+
+
 class Transport(Protocol):
     def send(self, request: Request) -> None: ...
     def receive(self, timeout: float) -> Reply | None:

@@ -19,6 +19,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.root_set import find_root_examples
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
+from motet.learning.custom_trainer import CustomFederation
 from motet.robust.attacks import Attack
 from motet.transport.client_runtime import ContextFactory
 from motet.transport.emulated_network import Network
@@ -141,12 +142,25 @@ class RunPlan:
                 "cohort.sampler=oort reads the training loss of every client, which secure sums and noise hide; set "
                 "cohort.sampler=seeded, or remove secure and privacy."
             )
-        if not isinstance(self.federation, Federation):
+        if isinstance(self.federation, CustomFederation):
             raise ConfigError(
-                "cohort.sampler=oort reads the training loss of every client, which remote clients and custom trainers do "
-                "not send; set cohort.sampler=seeded."
+                "cohort.sampler=oort needs the training losses of each client, and custom trainers report none; set "
+                "cohort.sampler=seeded."
             )
-        if self.network is None and not self.is_asynchronous:
+        is_remote = not isinstance(self.federation, Federation)
+        if is_remote or not self.cohort.reports_utility:  # else it is not known here whether the clients are simulated
+            self.check_oort(is_remote)
+
+    def check_oort(self, is_remote: bool) -> None:
+        """Reject cohorts by utility and speed if the server would not learn what they are sampled by."""
+        if self.cohort.sampler != "oort":
+            return
+        if is_remote and not self.cohort.reports_utility:
+            raise ConfigError(
+                "cohort.sampler=oort needs a number about the training losses of each client, and clients in other processes "
+                "send it only if they are asked; set cohort.oort.report_utility=true, or cohort.sampler=seeded."
+            )
+        if not is_remote and self.network is None and not self.is_asynchronous:
             raise ConfigError(
                 "cohort.sampler=oort chooses clients by their speed, but this simulation has no clock; add a section "
                 "network, e.g. network.example_seconds=0.5 network.device_spread=0.7."

@@ -111,6 +111,7 @@ def _check_plan(config: RunConfig, options: NetworkOptions, local: Federation, c
     """Reject what cannot work with this number of clients before the first of them joins."""
     plan = build_plan(config, expect_clients(local, options), components, options.clients_bring_data)
     build_accountant(plan, is_remote=True)
+    plan.check_oort(is_remote=True)
 
 
 def _run(

@@ -49,6 +49,7 @@ class JoinPolicy:
     methods: tuple[str, ...] = (ANY,)  # addresses such as fedavg.train
     models: Mapping[str, str] = field(default_factory=lambda: dict(SHIPPED_MODELS))  # name: hash of its files, or any
     evaluation: bool = True  # evaluate the model of a round on the test split
+    report_utility: bool = False  # send one number about the losses of each training, by which cohorts are sampled
     seconds_between_rounds: float = 0.0
     rounds_per_day: int | None = None
     max_rounds: int | None = None  # over all runs of this client
@@ -79,7 +80,7 @@ class JoinPolicy:
         return instantiate(JoinPolicy, settings or {}, "policy")
 
     def allow_plain_updates(self) -> JoinPolicy:
-        """Return a policy under which the server may read every reply of this client."""
+        """Return a policy under which the server may read every update of this client."""
         return replace(self, protocols=(ANY,), reveals="each", identities=False)
 
     @property
@@ -92,6 +93,7 @@ class JoinPolicy:
             *self._check_sum(config, components),
             *self._check_identities(components, identities),
             *self._check_noise(components),
+            *self._check_utility(config, components),
         ]
         if not _allows(self.algorithms, config.algorithm.type):
             problems.append(
@@ -206,6 +208,18 @@ class JoinPolicy:
             problems.append(f"privacy.noise is {multiplier:g}; policy.min_noise is {self.min_noise:g}")
         return problems
 
+    def _check_utility(self, config: RunConfig, components: RunComponents) -> list[str]:
+        if not config.cohort.reports_utility:
+            return []
+        if components.secure is not None or components.privacy is not None:
+            return ["cohort.oort.report_utility asks for numbers about losses that secure sums and noise hide"]
+        if self.report_utility:
+            return []
+        return [
+            "cohort.oort.report_utility is true, so the server would read a number about the losses of each training; allow "
+            "it with --allow-utility-reports (policy.report_utility: true)"
+        ]
+
     def describe(self, config: RunConfig, components: RunComponents, identities: Path | None) -> dict[str, Any]:
         """Return what this client agrees to in a run, for the person who joins and for the audit log."""
         privacy, sums = components.privacy, components.secure
@@ -218,6 +232,7 @@ class JoinPolicy:
             if privacy is None
             else f"{privacy.trust_model}, {privacy.noise_multiplier:g} times the clip",
             "largest ε": "no limit" if self.max_epsilon is None else f"{self.max_epsilon:g} at δ = {self.delta:g}",
+            "losses": "one number for each training" if config.cohort.reports_utility else "not sent",
             "algorithm": config.algorithm.type,
             "rounds": config.rounds,
             "limits": _describe_limits(self),
@@ -225,16 +240,20 @@ class JoinPolicy:
 
 
 def choose_policy(
-    path: Path | None, allow_plain_updates: bool, allow_unverified_peers: bool, allow_models: Sequence[str]
+    path: Path | None,
+    allow_plain_updates: bool,
+    allow_unverified_peers: bool,
+    allow_models: Sequence[str],
+    allow_utility_reports: bool = False,
 ) -> JoinPolicy:
     """Return the policy of a file, or the default with what flags of `motet join` allow."""
     if path is not None:
-        if allow_plain_updates or allow_unverified_peers or allow_models:
+        if allow_plain_updates or allow_unverified_peers or allow_models or allow_utility_reports:
             raise ConfigError(
                 f"join: --policy replaces the options --allow-…; use one of them. Write what you allow into {path}."
             )
         return JoinPolicy.load(path)
-    policy = JoinPolicy(identities=not allow_unverified_peers)
+    policy = JoinPolicy(identities=not allow_unverified_peers, report_utility=allow_utility_reports)
     policy = replace(policy, models={**policy.models, **dict.fromkeys(allow_models, ANY)})
     return policy.allow_plain_updates() if allow_plain_updates else policy
 

@@ -50,6 +50,10 @@ models:
 # texts, and not at all in runs with noise.  [true]
 evaluation: true
 
+# Report the utility of each training (cohort.oort.report_utility): its number of examples, times the root of the mean of its
+# squared losses. The server chooses cohorts by it. It shows how well the model knows your texts.  [false]
+report_utility: false
+
 # How often a server may ask: minimum seconds between rounds, and rounds in 24 hours.  [0, no limit]
 seconds_between_rounds: 0
 rounds_per_day: 200

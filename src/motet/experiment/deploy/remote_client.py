@@ -36,6 +36,7 @@ from motet.experiment.deploy.client_progress import ClientProgress
 from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.deploy.work_limit import WorkLimit
+from motet.experiment.loop.client_sampling import make_recorder
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import Precision, RunConfig
@@ -148,6 +149,7 @@ class ClientBuilder:
             required_wrappers=components.required_wrappers,
             hide_errors=True,
             guard=self._agreement.guard if self._agreement else None,
+            recorder=make_recorder(config.cohort, components.algorithm) if config.cohort.reports_utility else None,
         )
         fingerprint, limits = model_fingerprint(federation.model), limit_requests(config, federation)
         return ClientSetup(runtime=runtime, journal=journal, fingerprint=fingerprint, request_limits=limits)

@@ -17,7 +17,7 @@ from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.question import Question, digest_message, digest_models, find_question
 from motet.secure.sum_messages import ShareRequest, UploadRequest, topic_address
 from motet.transport.display_text import clean_text
-from motet.transport.requests import Reply, Request
+from motet.transport.requests import Reply, Request, ValueWithUtility
 from motet.wire import measure_size
 
 DAY = 24 * 3600.0
@@ -57,7 +57,9 @@ class RequestGuard:
             reason = f"a reply of {size} bytes would exceed this client's limit of {limit} bytes per day."
             self._log("refused", request, reason=reason)
             return Reply(reply.id, reply.client, error=reason)
-        outcome = {} if reply.error is None else {"error": reply.error}
+        outcome: dict[str, Any] = {} if reply.error is None else {"error": reply.error}
+        if isinstance(reply.value, ValueWithUtility):
+            outcome["utility"] = reply.value.utility
         self._log("sent", request, bytes=size, digest=digest_message(reply.value), **outcome)
         return reply
 

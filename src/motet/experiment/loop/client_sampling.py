@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.core.errors import ConfigError
 from motet.core.program import ClientList
 from motet.core.rng import Seed
-from motet.core.script import ClientId
+from motet.core.script import ClientId, Program
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
-from motet.experiment.loop.oort import LossRecorder, Observation, OortState, learn_from_round, sample_by_utility
+from motet.experiment.loop.oort import OortState, UtilityRecorder, learn_from_round, sample_by_utility
 from motet.experiment.recipe.run_config import CohortConfig
 from motet.transport.emulated_transport import EmulatedTransport
-from motet.transport.mailbox import Mailbox
+from motet.transport.mailbox import Mailbox, Observation
+from motet.transport.requests import Transport
+from motet.transport.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, eq=False)
 class CohortSampler:
-    """Samples the cohorts of a run. With Oort, `recorder` has the losses of clients, and `network` their durations."""
+    """Samples the cohorts of a run. `network` is the emulated network of a simulation."""
 
     plan: RunPlan
-    recorder: LossRecorder | None
     network: EmulatedTransport | None
 
     def sample(self, progress: RunProgress, mailbox: Mailbox) -> tuple[ClientId, ...]:
@@ -45,31 +45,34 @@ class CohortSampler:
         queued = (self.plan.wait_policy.buffer or 1) - 1 if self.network is not None else 0
         return self.plan.cohort_size + queued - len(busy)
 
-    def learn(self, progress: RunProgress, cohort: tuple[ClientId, ...], mailbox: Mailbox) -> OortState | None:
-        """Return what is known about the clients after the round that followed `progress`; None without Oort."""
-        recorder, network = self.recorder, self.network
-        if recorder is None or network is None or progress.oort is None:
+    def learn(
+        self, progress: RunProgress, cohort: tuple[ClientId, ...], mailbox: Mailbox, seconds: float
+    ) -> OortState | None:
+        """Return what is known about the clients after the round that followed `progress`; None without Oort.
+
+        `seconds` is how long the round took.
+        """
+        if progress.oort is None:
             return None
-        seen = {c: Observation(recorder.take(c), network.durations[c]) for c in mailbox.replied}
+        seen = dict(mailbox.replied)
         if not self.plan.is_asynchronous:
-            elapsed = network.seconds - progress.traffic.network_seconds
-            missing = [client for client in cohort if client not in seen]
-            seen |= {client: Observation(0.0, elapsed) for client in missing}
-            recorder.forget(set(missing) - mailbox.busy_clients)
+            seen |= {client: Observation(0.0, seconds) for client in cohort if client not in seen}
         clients = self.plan.federation.clients
         return learn_from_round(self.plan.cohort.oort, progress.oort, clients, progress.rounds + 1, seen)
 
 
-def make_recorder(plan: RunPlan, is_remote: bool) -> LossRecorder | None:
-    """Return the recorder of the losses that cohorts are sampled by; None if they are sampled uniformly."""
-    if plan.cohort.sampler != "oort":
-        return None
-    if is_remote:
-        raise ConfigError(
-            "cohort.sampler=oort reads the training loss of every client, which clients in other processes do not send; use "
-            "transport.type=in_process, or cohort.sampler=seeded."
-        )
-    return LossRecorder(plan.algorithm)
+def make_recorder(cohort: CohortConfig, algorithm: Program) -> UtilityRecorder | None:
+    """Return the recorder of the utilities that cohorts are sampled by; None if they are sampled uniformly."""
+    return UtilityRecorder(algorithm) if cohort.sampler == "oort" else None
+
+
+def make_clock(
+    plan: RunPlan, network: EmulatedTransport | None, transport: Transport, is_remote: bool
+) -> EmulatedTransport | Stopwatch | None:
+    """Return what knows the speed of clients: the emulated network, or a stopwatch if cohorts depend on real speeds."""
+    if network is None and is_remote and plan.cohort.sampler == "oort":
+        return Stopwatch(transport)
+    return network
 
 
 def sample_idle_clients(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motet.core.errors import RunError, WireError
-from motet.core.script import Exchange, Script, Transaction
-from motet.transport.mailbox import ClientFailure, Mailbox
+from motet.core.script import ClientId, Exchange, Script, Transaction
+from motet.transport.mailbox import ClientFailure, Mailbox, Observation
 from motet.transport.private_files import create_private_folder, write_pieces_atomically
 from motet.transport.traffic import Traffic
 from motet.wire import iter_serialized
@@ -20,11 +20,15 @@ RunSteps = Callable[[Script[Any]], Any]
 
 
 class LoggedExchange(NamedTuple):
-    """The result of an exchange or of a transaction, the traffic after it, and the clients that failed in it."""
+    """The result of an exchange or of a transaction, the traffic after it, and the clients that failed in it.
+
+    `replied` is what all exchanges of the round so far showed about their clients.
+    """
 
     result: Any
     traffic: Traffic
     failures: list[ClientFailure]
+    replied: dict[ClientId, Observation]
 
 
 class ExchangeLog:
@@ -48,10 +52,9 @@ class ExchangeLog:
         if logged is not None:
             return logged.result
         failures_before = len(self.mailbox.failures)
-        result = self.mailbox.run_exchange(exchange)
-        entry = LoggedExchange(result, replace(self.mailbox.traffic), self.mailbox.failures[failures_before:])
+        entry = self._make_entry(self.mailbox.run_exchange(exchange), failures_before)
         self._write_pending = lambda: self._write(path, exchange.address, entry)
-        return result
+        return entry.result
 
     def run_transaction(self, transaction: Transaction, run_steps: RunSteps) -> Any:
         """Return the logged result of a transaction, or run it."""
@@ -59,13 +62,18 @@ class ExchangeLog:
         if logged is not None:
             return logged.result
         failures_before = len(self.mailbox.failures)
-        result = run_with_restarts(transaction, self.mailbox, run_steps)
-        entry = LoggedExchange(result, self.mailbox.traffic, self.mailbox.failures[failures_before:])
+        entry = self._make_entry(run_with_restarts(transaction, self.mailbox, run_steps), failures_before)
         self._write(path, transaction.address, entry)
-        return result
+        return entry.result
+
+    def _make_entry(self, result: Any, failures_before: int) -> LoggedExchange:
+        mailbox = self.mailbox
+        return LoggedExchange(
+            result, replace(mailbox.traffic), mailbox.failures[failures_before:], dict(mailbox.replied)
+        )
 
     def _begin_entry(self, address: str) -> tuple[Path, LoggedExchange | None]:
-        """Return the file of the next entry, and what it holds. Count the traffic and failures of a logged entry."""
+        """Return the file of the next entry, and what it holds. The mailbox goes on as it was after a logged entry."""
         self._write_pending()
         self._write_pending = lambda: None
         if self.mailbox.round != self.round:
@@ -77,6 +85,7 @@ class ExchangeLog:
         if logged is not None:
             self.mailbox.continue_from(logged.traffic)
             self.mailbox.failures += logged.failures
+            self.mailbox.replied |= logged.replied
         return path, logged
 
     def _write(self, path: Path, address: str, entry: LoggedExchange) -> None:
@@ -114,8 +123,9 @@ def _read(path: Path, address: str) -> LoggedExchange | None:
     if not path.exists():
         return None
     try:
-        logged_address, result, traffic, failures = load_value(path)
-        entry = LoggedExchange(result, traffic, [ClientFailure(*failure) for failure in failures])
-    except (WireError, TypeError, ValueError):
+        logged_address, result, traffic, failures, replied = load_value(path)
+        observations = {client: Observation(*seen) for client, seen in replied.items()}
+        entry = LoggedExchange(result, traffic, [ClientFailure(*failure) for failure in failures], observations)
+    except (WireError, TypeError, ValueError, AttributeError):
         return None
     return entry if logged_address == address and isinstance(traffic, Traffic) else None

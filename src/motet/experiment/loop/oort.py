@@ -17,6 +17,8 @@ As in the authors' code, and not in the paper:
 
 Where we differ from both:
 
+- The 95th percentile is rounded down to one of the utilities, and clips the utility of a round for the pacer, too. So a
+  client that lies counts as the most useful one, and changes nothing for the others: up to one in 20 clients.
 - The losses are those of the training steps (means over a batch), and not of single examples.
 - New clients are drawn uniformly. The paper guesses the speed of a new client from its device model.
 - A client that did not reply in time counts as explored, without utility and with the duration of the round.
@@ -26,9 +28,9 @@ Memory is 40 bytes for each client that has taken part. A round costs a few pass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,17 +42,12 @@ from motet.experiment.recipe.run_config import OortConfig
 from motet.learning.context import Context
 from motet.learning.jobs import FitResult
 from motet.transport.client_runtime import ContextFactory
+from motet.transport.mailbox import Observation
+from motet.transport.requests import Request
 
 MIN_EXPLORATION, EXPLORATION_DECAY = 0.2, 0.98
 CLIP, CUTOFF, PACE_STEP = 0.95, 0.95, 0.05
 CLIENT, UTILITY, DURATION, LAST_ROUND, PICKS = range(5)  # rows of `OortState.explored`
-
-
-class Observation(NamedTuple):
-    """What a round shows about a client: the utility of its training, and how long it took."""
-
-    utility: float
-    seconds: float
 
 
 @message
@@ -71,12 +68,12 @@ class OortState:
         return OortState(np.zeros((5, 0)), (), config.pace)
 
 
-class LossRecorder:
-    """Keeps the utility of each client's last training until its reply has arrived."""
+class UtilityRecorder:
+    """Computes the utility of each training where it runs, from its losses. Only the utility leaves the client."""
 
     def __init__(self, algorithm: Program) -> None:
         self.programs = {program.name for program in iter_programs(algorithm)}  # an evaluation may train too
-        self.squares: dict[ClientId, list[np.ndarray]] = {}
+        self.squares: dict[tuple[ClientId, int], list[np.ndarray]] = {}  # by client and round, until `take`
         self.sizes: dict[ClientId, int] = {}
 
     def observe(self, make_context: ContextFactory) -> ContextFactory:
@@ -84,25 +81,22 @@ class LossRecorder:
 
         def make_observed_context(client: ClientId, round: int, address: str, *functions: Any) -> Any:
             context = make_context(client, round, address, *functions)
-            is_training = address.partition(".")[0] in self.programs
-            return context.observe_fits(self.record) if is_training else context
+            return context.observe_fits(self.record) if self._trains(address) else context
 
         return make_observed_context
 
     def record(self, context: Context, result: FitResult) -> None:
         losses = np.asarray(result.losses.detach().float().cpu(), np.float64)
-        self.squares.setdefault(context.client, []).append(losses**2)
+        self.squares.setdefault((context.client, context.round), []).append(losses**2)
         self.sizes[context.client] = context.size
 
-    def take(self, client: ClientId) -> float:
-        """Return the utility of the client's trainings since the last call, 0 without any."""
-        squares = np.concatenate([np.zeros(0), *self.squares.pop(client, [])])
-        return statistical_utility(squares, self.sizes.pop(client, 0))
+    def take(self, request: Request) -> float | None:
+        """Return the utility of the trainings for a request, and forget them; None if there were none."""
+        squares = self.squares.pop((request.client, request.round), None) if self._trains(request.address) else None
+        return statistical_utility(np.concatenate(squares), self.sizes[request.client]) if squares else None
 
-    def forget(self, clients: Iterable[ClientId]) -> None:
-        """Drop the trainings of clients whose replies will not count, which must not mix with their next ones."""
-        for client in clients:
-            self.take(client)
+    def _trains(self, address: str) -> bool:
+        return address.partition(".")[0] in self.programs
 
 
 def statistical_utility(squared_losses: np.ndarray, examples: int) -> float:
@@ -113,13 +107,18 @@ def statistical_utility(squared_losses: np.ndarray, examples: int) -> float:
 def score_clients(explored: np.ndarray, pace: float, penalty: float, round: int) -> np.ndarray:
     """Return the utilities by which explored clients are chosen in a round, which counts from 1 (lines 9 to 12)."""
     utility, duration = explored[UTILITY], explored[DURATION]
-    low, high = utility.min(), np.quantile(utility, CLIP)
-    scores: np.ndarray = np.clip((utility - low) / ((high - low) or 1.0), 0.0, 1.0)
+    low, high = utility.min(), _clip_level(utility)
+    scores: np.ndarray = (np.minimum(utility, high) - low) / ((high - low) or 1.0)
     scores += np.sqrt(0.1 * np.log(round) / explored[LAST_ROUND])
     preferred = np.quantile(duration, min(1.0, pace))
     speed = np.divide(preferred, duration, out=np.ones_like(duration), where=duration > preferred)
     scores *= speed**penalty
     return scores
+
+
+def _clip_level(utility: np.ndarray) -> float:
+    """Return the utility at which others are clipped: one of the values, so that a few lies have no effect on it."""
+    return float(np.quantile(utility, CLIP, method="lower"))
 
 
 def sample_by_utility(
@@ -198,7 +197,8 @@ def learn_from_round(
     new[PICKS] += 1
     explored = np.insert(state.explored, positions[~is_known], new[:, ~is_known], axis=1)
     explored[:, np.searchsorted(explored[CLIENT], new[CLIENT])] = new
-    achieved = (*state.achieved, float(new[UTILITY].sum()))[-2 * config.window :]
+    achieved_now = np.minimum(new[UTILITY], _clip_level(explored[UTILITY])).sum() if columns else 0.0
+    achieved = (*state.achieved, float(achieved_now))[-2 * config.window :]
     is_due = len(achieved) == 2 * config.window and round % config.window == 0
     is_falling = is_due and sum(achieved[: config.window]) > sum(achieved[config.window :])
     return replace(state, explored=explored, achieved=achieved, pace=min(1.0, state.pace + PACE_STEP * is_falling))

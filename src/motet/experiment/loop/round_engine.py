@@ -19,7 +19,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.optimizer_keeping import keep_optimizers
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
-from motet.experiment.loop.client_sampling import CohortSampler, make_recorder
+from motet.experiment.loop.client_sampling import CohortSampler, make_clock, make_recorder
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
 from motet.experiment.loop.oort import OortState
 from motet.report.profiler import span
@@ -66,30 +66,36 @@ class RoundEngine:
     ) -> None:
         components = plan.components
         self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
-        recorder = make_recorder(plan, is_remote)
-        make_context = recorder.observe(plan.federation.context) if recorder else plan.federation.context
         self.runtime = ClientRuntime(
             components.client_programs,
-            keep_optimizers(make_context, client_states, plan.algorithm, plan.rounds),
+            keep_optimizers(plan.federation.context, client_states, plan.algorithm, plan.rounds),
             executor,
             client_states,
             components.channel,
             required_wrappers=components.required_wrappers,
             tamper=make_tamper(plan, is_remote),
+            recorder=make_recorder(plan.cohort, plan.algorithm),
         )
         self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
         self.network = emulate_network(plan, self.transport, is_remote)
-        self.sampler = CohortSampler(plan, recorder, self.network)
-        transport: Transport = self.network or self.transport
+        self.sampler = CohortSampler(plan, self.network)
+        self.clock = make_clock(plan, self.network, self.transport, is_remote)
+        transport: Transport = self.clock or self.transport
         if self.network is not None and (plan.is_asynchronous or plan.wait_policy.stop_at_quorum):
             transport = AsyncTransport(self.network, plan.cohort_size if plan.is_asynchronous else None)
-        self.mailbox = Mailbox(transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done)
+        self.mailbox = Mailbox(
+            transport,
+            plan.wait_policy,
+            components.channel,
+            on_reply=hooks.on_client_done,
+            durations=self.clock.durations if self.clock else {},
+        )
         # Evaluation does not count as the algorithm's traffic. Simulated clients have no stragglers in it.
         self.evaluation_mailbox = self.mailbox.create_sibling(waits_for_all=not is_remote)
         self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
         self.training_seconds, self.trained_examples = 0.0, 0
-        oort = OortState.initial(plan.cohort.oort) if recorder else None
+        oort = OortState.initial(plan.cohort.oort) if plan.cohort.sampler == "oort" else None
         self.progress = replace(self._progress_after(0, plan.initial_state, Traffic()), oort=oort)
 
     @property
@@ -130,6 +136,7 @@ class RoundEngine:
 
     def _run_round(self, cohort: tuple[ClientId, ...]) -> None:
         start, examples_before = time.monotonic(), self.executor.examples_processed
+        clock_start = self.clock.seconds if self.clock else 0.0
         plan, index = self.plan, self.progress.rounds
         rnd = Round(
             index=index,
@@ -153,7 +160,8 @@ class RoundEngine:
             raise ConfigError(f"{plan.algorithm.name}: round returned no state; end it with: return the next state.")
         self.client_states.commit_round()
         traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
-        oort = self.sampler.learn(self.progress, cohort, self.mailbox)
+        seconds = self.clock.seconds - clock_start if self.clock else 0.0
+        oort = self.sampler.learn(self.progress, cohort, self.mailbox, seconds)
         self.progress = replace(self._progress_after(index + 1, state, traffic), oort=oort)
         self.training_seconds += time.monotonic() - start
         self.trained_examples += self.executor.examples_processed - examples_before

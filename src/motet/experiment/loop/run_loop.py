@@ -226,6 +226,7 @@ def execute_plan(
     is_remote: bool = False,
 ) -> RunResult:
     """Run a plan to its end. With a folder, a run that is interrupted leaves a checkpoint to resume from."""
+    plan.check_oort(is_remote)
     if folder is not None:
         plan = replace(plan, components=plan.components.with_noise_key(folder / "checkpoint"))
     run = FederatedRun(plan, executor, folder=folder, callback=callback, connect=connect, is_remote=is_remote)

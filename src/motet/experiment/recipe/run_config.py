@@ -100,6 +100,7 @@ class OortConfig:
     max_picks: int | None = (
         None  # clients that took part this often are left out if there are enough others; None: never
     )
+    report_utility: bool = False  # ask clients in other processes for their utility, which their policies must allow
 
     def __post_init__(self) -> None:
         for name in ("exploration", "pace"):
@@ -127,6 +128,11 @@ class CohortConfig:
             raise ConfigError(f"cohort.size is {self.size}; expected at least one client. Leave it out for all.")
         if self.sampler not in ("round", "seeded", "even", "oort"):
             raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round', 'seeded', 'even' or 'oort'.")
+
+    @property
+    def reports_utility(self) -> bool:
+        """True if clients in other processes send the utility of their trainings."""
+        return self.sampler == "oort" and self.oort.report_utility
 
 
 @dataclass(frozen=True)
