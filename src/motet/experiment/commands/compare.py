@@ -164,7 +164,8 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
     if len(scores) < len(pairs):
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
     partitions = _partition_digests(first)
-    if partitions != _partition_digests(second) and any(len(np.unique(run.owners)) > 1 for run, _ in scores):
+    has_clients = any(run.owners is not None and len(np.unique(run.owners)) > 1 for run, _ in scores)
+    if has_clients and partitions != _partition_digests(second):
         return (
             "The runs divide the texts over clients in different ways, so their clients have other test examples and "
             "cannot be compared. Use the same partition and development set."
