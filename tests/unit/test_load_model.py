@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub import constants
-from transformers import BertModel, LlamaConfig, LlamaForCausalLM
+from transformers import BertModel, LlamaConfig, LlamaForCausalLM, RobertaConfig, RobertaModel
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
@@ -17,6 +18,7 @@ from motet.datasets.data_file import ReadOptions
 from motet.datasets.hub import load_from_hub
 from motet.experiment.build.feature_cache import load_features
 from motet.experiment.commands.model_export import save_pretrained
+from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
 from motet.models.model_config import AdapterConfig, ModelConfig
 from motet.models.tiny_models import tiny_config
@@ -59,6 +61,23 @@ def test_models_folder_is_set_by_an_environment_variable(offline_folder: Path, m
     assert (
         load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0)).module.config.hidden_size == WIDTH
     )
+
+
+def test_positions_that_roberta_reserves_are_not_counted(offline_folder: Path) -> None:
+    """Its positions begin after that of the padding token."""
+    tokenizer = build_word_tokenizer(TEXTS)
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = RobertaConfig(vocab_size=len(tokenizer), pad_token_id=0, max_position_embeddings=20, **sizes)
+    RobertaModel(config).save_pretrained(offline_folder / "roberta")
+    tokenizer.save_pretrained(offline_folder / "roberta")
+
+    def load(max_tokens: int) -> Model:
+        return load_model(ModelConfig("roberta", max_tokens), "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
+
+    ids = torch.ones(1, 19, dtype=torch.long)
+    assert load(19).module(input_ids=ids)["logits"].shape == (1, 2)
+    with pytest.raises(ConfigError, match=r"model.max_tokens is 20, but roberta has 19 positions"):
+        load(20)
 
 
 @pytest.fixture

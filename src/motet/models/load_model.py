@@ -19,6 +19,7 @@ from motet.core.rng import Seed, seeded_torch
 from motet.core.suggestions import did_you_mean
 from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.model import Model
+from motet.learning.modules.position_embeddings import count_positions
 from motet.missing_paths import describe_missing, is_hub_name, is_path
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import BiLSTM
@@ -63,7 +64,7 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     if task in COMPLETION_TASKS:
         prepare_generation(module, tokenizer, has_word_vocabulary=config.name == "tiny")
     remove_unused_settings(module, config.name)
-    _check_max_tokens(config, getattr(module, "config", None))
+    _check_max_tokens(config, module)
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if config.adapter is not None:
         with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
@@ -307,8 +308,9 @@ def _check_first_token(model: Model, name: str) -> None:
         )
 
 
-def _check_max_tokens(config: ModelConfig, module_config: Any) -> None:
-    num_positions = getattr(module_config, "max_position_embeddings", None)
+def _check_max_tokens(config: ModelConfig, module: nn.Module) -> None:
+    configured = getattr(getattr(module, "config", None), "max_position_embeddings", None)
+    num_positions = count_positions(module) or configured
     if isinstance(num_positions, int) and 0 < num_positions < config.max_tokens:
         raise ConfigError(
             f"model.max_tokens is {config.max_tokens}, but {config.name} has {num_positions} positions. Lower it."
