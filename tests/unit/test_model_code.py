@@ -147,6 +147,21 @@ def test_only_numbers_of_the_architecture_reach_a_model(key: str, value: Any) ->
         ModelConfig("tiny", config={key: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tiny", {"hidden_size": -16}),
+        ("tiny", {"num_attention_heads": 0}),
+        ("tiny", {"num_attention_heads": 1.5}),
+        ("bilstm", {"embedding_dim": -1}),
+    ],
+)
+def test_settings_that_do_not_fit_together_give_a_sentence(name: str, settings: dict[str, Any]) -> None:
+    """A server could end a client with a traceback."""
+    with pytest.raises(ConfigError, match=f"no model could be built from '{name}' with model.config="):
+        load({"name": name, "config": settings})
+
+
 def test_the_architecture_can_be_changed() -> None:
     config = ModelConfig("tiny", 8, config={"hidden_size": 16, "hidden_dropout_prob": 0.1, "hidden_act": "relu"})
     model = load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from motet.core.errors import ConfigError, first_line
+from motet.core.errors import ConfigError, MotetError, first_line
 from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.core.suggestions import did_you_mean
@@ -141,6 +141,19 @@ def _cast_weights(config: ModelConfig, module: nn.Module) -> None:
 
 def build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
     """Return the module and its tokenizer."""
+    try:
+        return _build_module(config, task, labels, texts)
+    except MotetError:
+        raise
+    except Exception as error:  # for settings that do not fit together, torch and transformers raise anything
+        settings = f" with model.config={dict(config.config)}" if config.config else ""
+        raise ConfigError(
+            f"model.name: no model could be built from '{config.name}'{settings} ({first_line(error)}). "
+            "Use a model that suits the task, and settings that fit together."
+        ) from error
+
+
+def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
     import transformers
 
     if config.name == "bilstm":
@@ -162,7 +175,7 @@ def build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: T
     settings = {**label_settings, **config.config}
     if config.from_scratch:
         module_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **settings)
-        return _from_config(auto_class, module_config, path), tokenizer
+        return auto_class.from_config(module_config, trust_remote_code=is_remote_code_allowed()), tokenizer
     dtype = getattr(torch, config.dtype)
     return _from_pretrained(auto_class, path, "model", dtype=dtype, **settings), tokenizer
 
@@ -284,16 +297,6 @@ def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> A
             )
         raise ConfigError(
             f"model.name: no {kind} could be loaded from '{path}' ({first_line(error)}). {advice}"
-        ) from None
-
-
-def _from_config(auto_class: Any, module_config: Any, path: str) -> Any:
-    try:
-        return auto_class.from_config(module_config, trust_remote_code=is_remote_code_allowed())
-    except ValueError as error:
-        raise ConfigError(
-            f"model.name: no model could be built from the configuration of '{path}' ({first_line(error)}). "
-            "Use a model that suits the task."
         ) from None
 
 
