@@ -13,6 +13,7 @@ from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptan
 from motet.cli.policy import init
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
+from motet.core.params import Params
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.deploy.audit_log import AUDIT_FILE, read_audit_log
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
@@ -353,6 +354,20 @@ def test_a_client_counts_epsilon_over_all_runs_and_restarts(tmp_path: Path) -> N
     client.builder.close()
     again = join(tmp_path, make_acceptance(tmp_path / "other", privacy=noise), policy=client.builder.options.policy)
     assert "limit over all runs is 4" in train(again, 0)
+
+
+def test_a_crafted_model_does_not_show_through_the_noise_which_words_a_client_has(tmp_path: Path) -> None:
+    """Training failed if a text had a word with huge embeddings, and the error said so, whatever the masks and the noise."""
+    client = join_plain(tmp_path, sections={"privacy": LOCAL_NOISE})
+    context = client.setup.runtime.make_context("north", 0, "", lambda *_: pytest.fail(), lambda _: None)
+    own_words = context.participant.split("train").unique_token_ids()
+    for round, word in enumerate((int(own_words[-1]), int(own_words[-1]) + 1)):
+        model = Params(client.model.layout, client.model.flat.clone())
+        next(tensor for name, tensor in model.tensors().items() if "word_embeddings" in name)[word] = 3e38
+        reply = client.ask("private.clipped", ClipRequest("fedavg.train", model), round)
+        assert reply.error is None
+        assert reply.value.value.is_finite()
+    assert any("an unchanged model is sent" in line for line in client.log)
 
 
 def test_the_agreement_is_shown_and_never_loosened(tmp_path: Path) -> None:

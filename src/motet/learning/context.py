@@ -118,6 +118,7 @@ class Context:
     kept_optimizers: KeptOptimizers | None = None
     on_fit: Callable[[Context, FitResult], None] | None = None
     on_job: Callable[[Context, Job], None] | None = None
+    on_failed_fit: Callable[[str], None] | None = None
 
     def observe_fits(self, on_fit: Callable[[Context, FitResult], None]) -> Context:
         """Return a context that calls a function with the result of each training."""
@@ -126,6 +127,13 @@ class Context:
     def observe_jobs(self, on_job: Callable[[Context, Job], None]) -> Context:
         """Return a context that calls a function with each job before it begins. It may raise an error."""
         return replace(self, on_job=on_job)
+
+    def hide_failed_fits(self, on_failed_fit: Callable[[str], None]) -> Context:
+        """Return a context in which a training that fails calls a function with the reason, and changes nothing.
+
+        Whether it fails depends on the texts, so an error would tell the server about them.
+        """
+        return replace(self, on_failed_fit=on_failed_fit)
 
     def keep_optimizers(self, kept: KeptOptimizers) -> Context:
         """Return a context in which trainings with `solver.keep_state` continue with these optimizers."""
@@ -225,6 +233,9 @@ class Context:
                 self.on_job(self, job)
             return (yield job)
         except MotetError as error:
+            if isinstance(error, RunError) and isinstance(job, Fit) and self.on_failed_fit is not None:
+                self.on_failed_fit(str(error))
+                return FitResult(job.start, job.start.flat.new_zeros(1), 0, job.optimizer_state)
             raise RunError(f"{self.client}, round {self.round}: {error}") from error
 
 

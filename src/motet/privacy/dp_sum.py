@@ -140,9 +140,12 @@ class PrivateSum(Program):
         if not isinstance(request, ClipRequest):
             raise PrivacyError(f"received a {type(request).__name__}; expected a ClipRequest. The request is rejected.")
         reply: Weighted = yield from ctx.invoke(request.address, request.payload)
-        if not reply.value.is_finite():
-            raise RunError("an update is not finite and cannot be clipped; lower solver.lr.")
-        value = Params(reply.value.layout, limit_norm(reply.value.flat, self.clip))
+        value = reply.value
+        if not value.is_finite():
+            if self.trust_model == "central":
+                raise RunError("an update is not finite and cannot be clipped; lower solver.lr.")
+            value = value.zeros_like()  # an error would tell the server about the texts, without noise
+        value = Params(value.layout, limit_norm(value.flat, self.clip))
         if self.trust_model == "local":
             value = self._add_noise(value, 1.0, ctx.seed.derive("noise", request.address))
         return Weighted(value, 1.0), None

@@ -129,7 +129,7 @@ class ClientBuilder:
             components, programs = self._agree(acceptance, config, components)
             federation = build_client_federation(config, acceptance, options)
         self._log_offer(federation, programs)
-        make_context: ContextFactory = federation.context
+        make_context = self._choose_contexts(federation, components)
         journal = Journal(self.run_folder, self._files)
         progress = ClientProgress(config.rounds, federation.task.primary_metric, self.log)
         if options.data is not None:
@@ -153,6 +153,16 @@ class ClientBuilder:
         )
         fingerprint, limits = model_fingerprint(federation.model), limit_requests(config, federation)
         return ClientSetup(runtime=runtime, journal=journal, fingerprint=fingerprint, request_limits=limits)
+
+    def _choose_contexts(self, federation: Federation, components: RunComponents) -> ContextFactory:
+        """Return what makes the contexts of methods. Under noise, a training that fails changes nothing, and is logged."""
+        if components.privacy is None or self.options.data is None:
+            return federation.context
+
+        def report(reason: str) -> None:
+            self.log(f"training failed, and an unchanged model is sent, so that the server does not learn it: {reason}")
+
+        return lambda *arguments: federation.context(*arguments).hide_failed_fits(report)
 
     def _noise_key_source(self, run_folder: Path) -> Path | bytes:
         """Return the folder with the key of this client's noise. A client with a state key derives it instead."""
