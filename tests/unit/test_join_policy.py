@@ -308,8 +308,7 @@ def test_a_server_cannot_ask_for_endless_work(tmp_path: Path, sections: dict[str
         return
     client = join_plain(tmp_path, sections=sections)
     error = client.ask("fedrep.train", client.model.select_layers(Layers.parse("embeddings", "layers"))).error or ""
-    assert "round 0 needs" in error
-    assert "this client's limit is 10,000,000,000 per round" in error
+    assert "round … needs … tokens of work, and this client's limit is …" in error  # no number of its texts
 
 
 def test_all_jobs_of_a_round_count(tmp_path: Path) -> None:
@@ -317,7 +316,7 @@ def test_all_jobs_of_a_round_count(tmp_path: Path) -> None:
     assert client.ask("fedavg.train", client.model).error is None
     errors = [client.ask("evaluate.report_metrics", client.evaluation()).error or "" for _ in range(50)]
     assert errors[0] == ""
-    assert "round 0 needs" in errors[-1]
+    assert "round … needs" in errors[-1]
     assert client.ask("fedavg.train", client.model, round=1).error is None
     context = client.setup.runtime.make_context("north", 0, "", lambda *_: pytest.fail(), lambda _: None)
     for readout in (GeneratedCompletions(10**9), GeneratedTokens(num_beams=1, max_new_tokens=10**9)):

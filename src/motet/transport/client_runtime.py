@@ -12,6 +12,7 @@ from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, ClientMethod, Program, client_methods, iter_programs
 from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
+from motet.transport.display_text import hide_numbers
 from motet.transport.requests import Reply, Request, ValueWithUtility
 
 # (client, round, address, invoke, read_state) -> the context of a client method. `invoke` runs another method inside
@@ -55,8 +56,8 @@ class ClientRuntime:
 
     `required_wrappers` lists, for each program, the programs that a request must go through to reach it. With
     `sums_only` a method that reveals sums cannot be called directly. With `hide_errors` an unexpected exception becomes
-    an error reply without its message; in a simulation it propagates, so that bugs are visible. With a recorder,
-    replies have the utility of their training.
+    an error reply without its message; in a simulation it propagates, so that bugs are visible. A client with a guard also
+    hides the numbers in the errors of its work. With a recorder, replies have the utility of their training.
     """
 
     def __init__(
@@ -115,6 +116,8 @@ class ClientRuntime:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
             if self.hide_errors and not isinstance(error, MotetError):  # its message may contain private data
                 raise RunError(f"{request.address} failed with a {type(error).__name__}") from error
+            if self.guard is not None and not isinstance(error, PrivacyError):  # its numbers may be those of the texts
+                raise RunError(hide_numbers(str(error))) from error
             raise
 
     def _encode_reply(self, request: Request, value: Any) -> Any:

@@ -8,11 +8,18 @@ MAX_LENGTH = 2000
 # Control characters except tabs and line ends, half characters, and marks that reverse the direction of a line
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+_NUMBER = re.compile(r"(?<![\w.@+])\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
+
 
 def clean_text(text: str) -> str:
     """Return a text from the other side without control characters, and at most `MAX_LENGTH` characters of it."""
     visible = "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MAX_LENGTH])
     return visible + ("…" if len(text) > MAX_LENGTH else "")
+
+
+def hide_numbers(text: str) -> str:
+    """Return a text with `…` for every number. Digits inside of words stay, such as those of float16."""
+    return _NUMBER.sub("…", text)
 
 
 def make_printable(text: str) -> str:
