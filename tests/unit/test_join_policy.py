@@ -28,7 +28,8 @@ from motet.learning.objectives.readouts import GeneratedTokens
 from motet.privacy.dp_sum import ClipRequest
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
-from motet.transport.requests import ValueWithUtility
+from motet.transport.client_connection import ClientConnection
+from motet.transport.requests import Request, ValueWithUtility
 from motet.wire import serialize
 
 LOCAL_NOISE = {"type": "local", "clip": 1.0, "noise": 1.0}
@@ -254,6 +255,20 @@ def test_rounds_and_bytes_are_limited(tmp_path: Path) -> None:
     reply = large.ask("fedavg.train", client.model)
     assert reply.value is None
     assert "exceed this client's limit of 1000 bytes per day" in (reply.error or "")
+
+
+def test_a_reply_that_is_sent_again_counts_again(tmp_path: Path) -> None:
+    """A server that repeated a request got the same reply as often as it liked."""
+    client = join_plain(tmp_path, bytes_per_day=60_000)
+    connection = ClientConnection(pytest.fail, pytest.fail, pytest.fail)
+    connection.setup = client.setup
+    request = Request(1, "north", 0, "fedavg.train", client.model)
+    errors = []
+    for _ in range(4):
+        connection._answer({"north": (("session", 1), request)})
+        errors.append(connection.last_replies["north"][1].error or "")
+    assert errors[0] == ""
+    assert "limit of 60000 bytes per day" in errors[-1]
 
 
 def test_a_server_cannot_run_more_rounds_than_were_agreed(tmp_path: Path) -> None:

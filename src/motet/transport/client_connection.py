@@ -120,6 +120,7 @@ class ClientConnection:
         requests = []
         for client, (key, request) in batch.items():
             if client in self.last_replies and self.last_replies[client][0] == key:
+                self.last_replies[client] = (key, self.setup.runtime.release(request, self.last_replies[client][1]))
                 self._send_reply(client)
             else:
                 self.last_replies.pop(client, None)  # free its memory for the new reply
