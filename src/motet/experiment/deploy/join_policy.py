@@ -26,10 +26,12 @@ from motet.models.model_hash import base_model_name, hash_model
 
 ANY = "any"
 SECURE_PROTOCOLS = ("secagg", "secagg_plus", "light_secagg")
-MIN_COLLUDER_SHARE = 0.5  # of LightSecAgg: the share of clients that may collude with the server and learn nothing
-MIN_DROPOUT_SHARE = (
-    0.3  # of SecAgg+: with a smaller one, each client has fewer neighbors, so fewer of them must collude
-)
+# The defaults of the protocols. With smaller numbers, fewer clients have to collude with a server to read a reply.
+MIN_SUM_OPTIONS: Mapping[str, Mapping[str, float]] = {
+    "secagg": {"threshold": 0.66},
+    "secagg_plus": {"dropouts": 0.3},  # the number of neighbors grows with it
+    "light_secagg": {"colluders": 0.5, "threshold": 0.7},
+}
 SHIPPED_MODELS: Mapping[str, str] = {"minilm": ANY, "tiny": ANY, "bilstm": ANY}
 
 
@@ -178,10 +180,11 @@ class JoinPolicy:
                 f"secure.neighbors is {options['neighbors']}; this client accepts only the number that follows from the "
                 "size of a sum"
             )
-        if protocol == "secagg_plus" and float(options.get("dropouts", MIN_DROPOUT_SHARE)) < MIN_DROPOUT_SHARE:
-            problems.append(f"secure.dropouts is {options['dropouts']}; at least {MIN_DROPOUT_SHARE} is needed")
-        if protocol == "light_secagg" and float(options.get("colluders", MIN_COLLUDER_SHARE)) < MIN_COLLUDER_SHARE:
-            problems.append(f"secure.colluders is {options['colluders']}; at least {MIN_COLLUDER_SHARE} is needed")
+        problems += [
+            f"secure.{name} is {options[name]}; at least {minimum:g} is needed"
+            for name, minimum in MIN_SUM_OPTIONS.get(protocol, {}).items()
+            if float(options.get(name, minimum)) < minimum
+        ]
         return problems
 
     def _check_identities(self, components: RunComponents, identities: Path | None) -> list[str]:
