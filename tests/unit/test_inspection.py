@@ -15,7 +15,8 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
-from motet.datasets.inspection.findings import Finding, find_problems, require_no_mistakes
+from motet.datasets.inspection.finding import Finding
+from motet.datasets.inspection.findings import find_problems, require_no_mistakes
 from motet.datasets.inspection.inspection_table import describe_inspection
 from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.inspection.unused_columns import describe_unused

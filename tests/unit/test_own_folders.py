@@ -75,7 +75,7 @@ def test_training_and_test_files_of_a_folder_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "test.csv").unlink()
     corpus = read(tmp_path)
     assert splits(corpus, "text")[1] == ["dev one", "dev two"]
-    assert corpus.report.notes == ("The development set is the test set, because there is no test file.",)
+    assert corpus.report.warnings == ("The development set is the test set, because there is no test file.",)
     with pytest.raises(ConfigError, match="has test files of its own"):
         read(tmp_path, test=str(tmp_path / "dev.csv"))
 

@@ -44,7 +44,7 @@ def test_test_rows_without_a_client_are_only_in_the_global_test_set(suffix: str,
     path, test = write_rows(tmp_path / f"a{suffix}", TRAIN), write_rows(tmp_path / f"b{suffix}", TEST)
     corpus = read_corpus(DataConfig(path=path, test=test, client="author"))
     assert list(corpus.column("text")) == [row["text"] for row in TRAIN + TEST]
-    assert corpus.report.notes == ("4 test rows have no client. They are only in the global test set.",)
+    assert corpus.report.warnings == ("4 test rows have no client. They are only in the global test set.",)
     assert inspect_corpus(corpus).num_clients == 3
     partition = natural(corpus, Seed(0))
     assert list(partition.clients) == ["author-0", "author-1", "author-2"]

@@ -42,7 +42,7 @@ def test_quotation_marks_in_tsv_are_text(tmp_path: Path) -> None:
     lines = ["text\tlabel", '"To be" he said\ta', 'a 12" disc\tb', '"open\ta', "next\tb", '"all"\ta']
     corpus = read(tmp_path / "t.tsv", "\n".join(lines))
     assert train_rows(corpus, "text", "label") == [tuple(line.split("\t")) for line in lines[1:]]
-    assert "fields in quotation marks, which are part of the text: 1." in corpus.report.notes[0]
+    assert "fields in quotation marks, which are part of the text: 1." in corpus.report.warnings[0]
     quoted = read(tmp_path / "q.tsv", 'text\tlabel\n"two\nlines"\ta\n', quoting="csv")
     assert train_rows(quoted, "text") == [("two\nlines",)]
 

@@ -23,6 +23,20 @@ def is_number(name: str | None) -> bool:
     return name is not None and name.isascii() and name.isdigit() and name != "0"
 
 
+def is_headerless(file: DataFile) -> bool:
+    """True if the recipe says so, or names all columns by number."""
+    if file.options.header is not None:
+        return not file.options.header
+    columns = file.options.configured_columns.values()
+    is_numbered = bool(columns) and all(is_number(column) for column in columns)
+    if is_numbered:
+        file.log.warn(
+            "The columns are named by number, so the first row of a table is data. If it holds the names of the columns, set "
+            "data.header=true; otherwise, data.header=false."
+        )
+    return is_numbered
+
+
 def map_columns(file: DataFile, header: Sequence[str], allow_numbers: bool = False) -> dict[str, int]:
     """Return Motet's names and the indices of their columns. A number counts columns from 1."""
     indices: dict[str, int] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,7 +51,7 @@ def cast_columns(
     if task == "qa" and "answers" in columns and "context" in columns:
         columns |= _align_answers(columns, table.positions, log)
     if task in INSTRUCTION_TASKS:
-        return build_prompts(task, columns, table.positions.describe)
+        return build_prompts(task, columns, table.positions.describe, log)
     return columns
 
 
@@ -97,11 +99,11 @@ def _cast_numbers(name: str, values: Any, positions: RowPositions) -> Sequence[f
     numbers = []
     for row, value in enumerate(_to_python(values)):
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            number = math.nan if isinstance(value, bool) or "_" in str(value) else float(value)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise value_error(positions, row, name, value, "a number")
+            raise value_error(positions, row, name, value, "a number, such as 1234.5 (without a comma or a unit)")
         numbers.append(number)
     return numbers
 
@@ -112,15 +114,29 @@ def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[lis
         return values  # type: ignore[return-value]
     separator, lists = LIST_COLUMNS[name], []
     for row, value in enumerate(_to_python(values)):
-        elements = value
-        if isinstance(value, str):
-            elements = [element.strip() for element in value.split(separator) if element.strip()]
-        elif separator is not None and isinstance(value, list | tuple):  # names, which may be numbers
-            elements = [str(element) if _is_integer(element) else element for element in value]
+        elements = _split_list(value, separator) if isinstance(value, str) else value
+        if separator is not None and isinstance(elements, list | tuple):  # names, which may be numbers
+            if any(map(_is_integer, elements)) and len(set(map(str, elements))) < len(elements):
+                expected = "each label once: names or numbers, not a vector of 0 and 1"
+                raise value_error(positions, row, name, value, expected)
+            elements = [str(element) if _is_integer(element) else element for element in elements]
         if not isinstance(elements, list | tuple) or not all(isinstance(element, str) for element in elements):
-            raise value_error(positions, row, name, value, "a list of strings")
+            between = "blanks" if separator is None else f"'{separator}'"
+            raise value_error(positions, row, name, value, f"a list of strings, or a text with {between} between them")
         lists.append(list(elements))
     return lists
+
+
+def _split_list(text: str, separator: str | None) -> Any:
+    """Return the elements of a text: separated, or a list as in JSON or as Python prints it. None: another notation."""
+    text = text.strip()
+    is_list = text[:2] in _QUOTED_LISTS or (separator is not None and text[:1] + text[-1:] == "[]")
+    if not is_list:
+        return [element.strip() for element in text.split(separator) if element.strip()]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return re.findall("'([^']*)'", text) if _PYTHON_LIST.fullmatch(text) else None
 
 
 def _cast_answers(name: str, values: Any, positions: RowPositions) -> list[Any]:
@@ -162,6 +178,10 @@ def _cast_instructions(name: str, values: Any, positions: RowPositions) -> list[
         except (TypeError, ValueError, KeyError, AttributeError):
             raise value_error(positions, row, name, value, expected) from None
     return result
+
+
+_QUOTED_LISTS = tuple(bracket + quote for bracket in "[({" for quote in "'\"")
+_PYTHON_LIST = re.compile(r"\['[^'\\]*'(, '[^'\\]*')*\]")
 
 
 def _is_integer(value: Any) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 from motet.core.errors import DataError, first_line
-from motet.datasets.column_names import is_number, map_columns
+from motet.datasets.column_names import is_headerless, map_columns
 from motet.datasets.data_file import DataFile
 from motet.datasets.delimited_arrow import Dialect, read_delimited_batches
 from motet.datasets.original_files import parse_csv_line
@@ -105,17 +105,9 @@ def _detect_delimiter(file: DataFile, line: str) -> str:
     scores = {d: (len(known & set(names)), len(names)) for d, names in candidates.items()}
     if max(score for score, _ in scores.values()) > 0:
         return max(DELIMITERS, key=lambda d: scores[d][0])
-    if "," in line and not _is_headerless(file):
+    if "," in line and not is_headerless(file):
         return ","
     return max(DELIMITERS, key=lambda d: scores[d][1])
-
-
-def _is_headerless(file: DataFile) -> bool:
-    """True if the recipe says so, or names all columns by number."""
-    if file.options.header is not None:
-        return not file.options.header
-    columns = file.options.configured_columns.values()
-    return bool(columns) and all(is_number(column) for column in columns)
 
 
 def _detect_dialect(file: DataFile, delimiter: str, line: str) -> Dialect:
@@ -126,7 +118,7 @@ def _detect_dialect(file: DataFile, delimiter: str, line: str) -> Dialect:
     return Dialect(
         delimiter=delimiter,
         has_quotes=quoting == "csv" or (quoting == "auto" and file.suffix not in (".tsv", ".tab")),
-        has_header=not _is_headerless(file),
+        has_header=not is_headerless(file),
         skips_blanks=len(names) > 1 and delimiter != "\t" and all(name.startswith(" ") for name in names[1:]),
     )
 

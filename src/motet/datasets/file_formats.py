@@ -19,6 +19,7 @@ from motet.datasets.tagged_files import (
     SNIFFED_LINES,
     looks_like_columns,
     looks_like_conll,
+    looks_like_header,
     read_conll_file,
     read_gold_conll,
 )
@@ -84,10 +85,10 @@ def find_format(file: DataFile) -> FileFormat | None:
         lines = read_first_lines(file.path, SNIFFED_LINES, file.options.encoding)
         if looks_like_conll(lines, min_share=1.0 if file_format is TSV else 0.8):
             return CONLL
-        if file_format is TEXT and looks_like_columns(lines):
+        if file_format is TEXT and (looks_like_columns(lines) or looks_like_header(lines, file.options.column_names)):
             raise DataError(
                 f"{file.name}: its lines have columns, like a table or words with tags that are not BIO. Set "
-                "task.type=lm to read each line as a text, or task.type=tagging; give a table the suffix .tsv."
+                "task.type=lm to read each line as a text, or task.type=tagging; give a table the suffix .csv or .tsv."
             )
     return file_format
 

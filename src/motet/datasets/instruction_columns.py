@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motet.core.errors import DataError
+from motet.datasets.read_log import ReadLog
 
 INSTRUCTION_TASKS = ("instruct", "preference")
 # Columns that data may have instead of Motet's, and what they stand for.
@@ -26,7 +27,9 @@ _EXPECTED = {
     "preference": "Add prompt, chosen and rejected, or name them in data.columns.",
 }
 _REPLACED = ("messages", "instruction", "input", "output")
-_ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant"}  # of ShareGPT and its relatives
+# The roles of ShareGPT and its relatives.
+_ROLE_NAMES = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bot", "model"), "assistant")}
+REMOVED_TURNS = "conversations with turns after the last answer, which were removed"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 DescribeRow = Callable[[int], str]  # such as "train.jsonl, line 7"
 
@@ -51,7 +54,7 @@ def instruction_prompt(instruction: str, context: str = "") -> str:
     return f"{instruction.strip()}\n\n{context.strip()}".strip()
 
 
-def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow, log: ReadLog) -> dict[str, Any]:
     """Return the columns of task `instruct` or `preference`; an error names the row that does not fit."""
     available = {*columns, *derivable_columns(columns)}
     if missing := [name for name in _NEEDED[task] if name not in available]:
@@ -60,14 +63,13 @@ def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow) 
             f"{', '.join(columns) or 'no columns of this task'}. {_EXPECTED[task]}"
         )
     build = _build_instructions if task == "instruct" else _build_preferences
-    return build(columns, describe)
+    return build(columns, describe, log)
 
 
-def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow, log: ReadLog) -> dict[str, Any]:
     result = {key: values for key, values in columns.items() if key not in _REPLACED}
     if "messages" in columns:
-        pairs = [_split_completion(describe(row), turns, "messages") for row, turns in enumerate(columns["messages"])]
-        prompts, completions = [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
+        prompts, completions = _split_completions(columns["messages"], "messages", describe, log)
     elif "prompt" not in columns and "instruction" in columns:
         contexts = columns.get("input", [""] * len(columns["instruction"]))
         pairs_of_texts = zip(columns["instruction"], contexts, strict=True)
@@ -75,6 +77,10 @@ def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow) -> di
         completions = columns["output"]
     else:
         prompts, completions = list(map(_as_conversation, columns["prompt"])), columns["completion"]
+        if not all(isinstance(completion, str) for completion in completions):
+            answers = map(_as_answer, completions)
+            conversations = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
+            prompts, completions = _split_completions(conversations, "completion", describe, log)
     for row, completion in enumerate(completions):
         _require_text(describe(row), "completion", completion)
     result |= {**_prompt_columns(prompts, describe), "completion": completions}
@@ -83,7 +89,7 @@ def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow) -> di
     return result
 
 
-def _build_preferences(columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+def _build_preferences(columns: Mapping[str, Any], describe: DescribeRow, log: ReadLog) -> dict[str, Any]:
     """Build prompts from chosen and rejected answers, which may be texts or conversations."""
     result = {key: values for key, values in columns.items() if key not in _REPLACED}
     answers: dict[str, list[str]] = {"chosen": [], "rejected": []}
@@ -91,12 +97,19 @@ def _build_preferences(columns: Mapping[str, Any], describe: DescribeRow) -> dic
     for row, (chosen, rejected) in enumerate(zip(columns["chosen"], columns["rejected"], strict=True)):
         if isinstance(chosen, str) != isinstance(rejected, str):
             raise DataError(f"{describe(row)}: one answer is a text and the other a list of messages. Fix the row.")
+        prompt = _as_conversation(columns["prompt"][row]) if "prompt" in columns else []
+        histories = []
         for key, answer in (("chosen", chosen), ("rejected", rejected)):
-            history, text = ([], answer) if isinstance(answer, str) else _split_completion(describe(row), answer, key)
+            turns = _join_turns(f"{describe(row)}: column '{key}'", prompt, _as_answer(answer))
+            history, text = _split_completion(describe(row), turns, key, log)
             _require_text(describe(row), key, text)
             answers[key].append(text)
-        prompt = _as_conversation(columns["prompt"][row]) if "prompt" in columns else []
-        prompts.append(history if len(history) >= len(prompt) else prompt)
+            histories.append(history)
+        if histories[0] != histories[1]:
+            raise DataError(
+                f"{describe(row)}: chosen and rejected answer different conversations. Fix or remove the row."
+            )
+        prompts.append(histories[0])
     return {**result, **_prompt_columns(prompts, describe), **answers}
 
 
@@ -133,12 +146,12 @@ def to_bool(value: Any) -> bool:
 
 # How to convert a value of each column, and what is expected.
 INSTRUCTION_CONVERTERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "messages": (to_conversation, "a list of messages with role and content"),
+    "messages": (to_conversation, "a list of messages with role and content, without calls of tools"),
     "instruction": (to_text, "text"),
     "input": (to_text, "text"),
     "output": (to_text, "text"),
     "prompt": (to_prompt, "a text or a list of messages"),
-    "completion": (to_text, "text"),
+    "completion": (to_prompt, "a text or a list of messages"),
     "chosen": (to_prompt, "a text or a list of messages"),
     "rejected": (to_prompt, "a text or a list of messages"),
     "closed": (to_bool, "true or false"),
@@ -148,22 +161,44 @@ INSTRUCTION_COLUMNS = tuple(INSTRUCTION_CONVERTERS)
 
 
 def _to_message(message: Any) -> Message:
-    role = message.get("role") or message["from"]
+    role = str(message.get("role") or message["from"]).lower()
+    if message.get("tool_calls") or message.get("function_call"):
+        raise ValueError("a message calls a tool")
     content = message["content"] if "content" in message else message["value"]
     if isinstance(content, list):  # parts; only those with text can be used
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise TypeError("the content of a message is not a text")
-    return Message(_ROLE_NAMES.get(str(role), str(role)), content)
+    return Message(_ROLE_NAMES.get(role, role), content)
 
 
 def _as_conversation(prompt: str | Conversation) -> Conversation:
     return [Message("user", prompt)] if isinstance(prompt, str) else prompt
 
 
-def _split_completion(row: str, conversation: str | Conversation, column: str) -> tuple[Conversation, str]:
+def _as_answer(completion: str | Conversation) -> Conversation:
+    return [Message("assistant", completion)] if isinstance(completion, str) else completion
+
+
+def _join_turns(place: str, prompt: Conversation, answer: Conversation) -> Conversation:
+    """Join a prompt and an answer, which may repeat the prompt."""
+    if not prompt or answer[0].role == "assistant":
+        return [*prompt, *answer]
+    contents = [turn.content.strip() for turn in answer]
+    if not all(turn.content.strip() in contents for turn in prompt):
+        raise DataError(f"{place} does not begin with the prompt of the row. Fix or remove the row.")
+    return answer
+
+
+def _split_completions(
+    conversations: Sequence[Conversation], column: str, describe: DescribeRow, log: ReadLog
+) -> tuple[list[Conversation], list[str]]:
+    pairs = [_split_completion(describe(row), turns, column, log) for row, turns in enumerate(conversations)]
+    return [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
+
+
+def _split_completion(row: str, turns: Conversation, column: str, log: ReadLog) -> tuple[Conversation, str]:
     """Return the turns before the last turn of the assistant, and that turn."""
-    turns = _as_conversation(conversation)
     last = next((i for i in reversed(range(len(turns))) if turns[i].role == "assistant"), None)
     if last is None:
         roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
@@ -171,6 +206,7 @@ def _split_completion(row: str, conversation: str | Conversation, column: str) -
             f"{row}: column '{column}' has no turn of the assistant, only {roles}; the last one is the "
             "completion. Fix or remove the row."
         )
+    log.change(REMOVED_TURNS, count=last < len(turns) - 1)
     return turns[:last], turns[last].content
 
 

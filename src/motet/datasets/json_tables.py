@@ -101,11 +101,21 @@ def _read_object(file: DataFile, table: TableBuilder) -> None:
     if isinstance(data, list) and any(isinstance(entry, dict) and "paragraphs" in entry for entry in data):
         add_fixed_columns(file, table, parse_squad(file.path, value, file.log), "question", "SQuAD's format")
         return
+    if not isinstance(data, list) and value and all(map(_holds_rows, value.values())):
+        raise DataError(
+            f"{file.name}: the file is one object with the keys {', '.join(list(value)[:5])}; expected an array of rows. "
+            "Write each split to a file of its own; in pandas, use orient='records'."
+        )
     table.start_file(file.name, "row", file.constants)
     rows = JsonRows(file, table)
     for number, row in enumerate(data if isinstance(data, list) else [value], 1):
         rows.add(number, _to_row(file, f"row {number}", row))
     rows.finish()
+
+
+def _holds_rows(value: Any) -> bool:
+    """True for an array of objects, and for an object such as a column of pandas: {"0": …, "1": …}."""
+    return isinstance(value, dict) or (isinstance(value, list) and all(isinstance(row, dict) for row in value))
 
 
 class JsonArray:

@@ -85,7 +85,7 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
 def _note_rows_without_client(columns: Mapping[str, Sequence[Any]], num_train: int, log: ReadLog) -> None:
     count = sum(client == NO_GROUP for client in columns.get("client", ())[num_train:])
     if count:
-        log.note(f"{count:,} test rows have no client. They are only in the global test set.")
+        log.warn(f"{count:,} test rows have no client. They are only in the global test set.")
 
 
 def _plan(path: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:

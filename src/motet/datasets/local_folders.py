@@ -111,10 +111,10 @@ def _find_label_folders(folder: Path, options: ReadOptions, log: ReadLog) -> lis
     """Return the subfolders that hold texts, one per file; none if one of them holds something else."""
     labels = []
     for path in list_visible(folder):
-        if not path.is_dir() or path.name in UNLABELED:
+        files = list_visible(path) if path.is_dir() and path.name not in UNLABELED else []
+        if not files:
             continue
-        files = list_visible(path)
-        if not files or not all(_is_text_file(file) for file in files):
+        if not all(_is_text_file(file) for file in files):
             return []
         labels.append(path)
     if len(labels) < 2:
@@ -149,6 +149,12 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
             f"data.path: '{held_out.name}' seems to be a {held_out.split} set, but no file is named as training data. "
             "Rename the training file to train…, set data.files to a pattern for the names of the data, or set data.path "
             "and data.test to one file each."
+        )
+    names = {word: next((f.name for f in files if word in f.path.name.lower()), None) for word in ("train", "test")}
+    if all(names.values()):
+        raise DataError(
+            f"data.path: '{names['train']}' and '{names['test']}' seem to be training and test files, but would be the files "
+            "of clients. Name them train… and test…, or set data.path and data.test to one file each."
         )
     return _plan_clients(files)
 
@@ -242,6 +248,8 @@ def _plan_splits(files: Sequence[FolderFile], log: ReadLog) -> list[FilePart]:
     roles = choose_splits({file.split for file in files})
     sizes = Counter(file.split for file in files)
     has_domains = len({file.title for file in files}) > 1 and max(sizes.values()) > 1
+    if has_domains:
+        _check_titles([file for file in files if file.split in roles and sizes[file.split] > 1])
     parts = []
     for role in ("train", "test"):
         for file in files:
@@ -256,8 +264,19 @@ def _plan_splits(files: Sequence[FolderFile], log: ReadLog) -> list[FilePart]:
             elif role == "train" and file.split not in roles:
                 log.ignore(file.path, "development set, not used")
     if roles.get("dev") == "test":
-        log.note("The development set is the test set, because there is no test file.")
+        log.warn("The development set is the test set, because there is no test file.")
     return parts
+
+
+def _check_titles(files: Sequence[FolderFile]) -> None:
+    """Raise an error if one of several files for the same split, such as train.csv and train (1).csv, has no title."""
+    unnamed = next((file for file in files if not file.title), None)
+    if unnamed is not None:
+        others = ", ".join(f"'{file.name}'" for file in files if file is not unnamed and file.split == unnamed.split)
+        raise DataError(
+            f"data.path: '{unnamed.name}' and {others} are for the same split, and not all of their names say whose files "
+            "they are. Set data.files to a pattern for the names of the data, or data.path and data.test to one file each."
+        )
 
 
 def _name_source(file: FolderFile, source: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ class QuoteCounter:
 
     def write_notes(self, file: DataFile) -> None:
         if self.num_quoted:
-            file.log.note(
+            file.log.warn(
                 f"{file.name}: fields in quotation marks, which are part of the text: {self.num_quoted:,}. Set "
                 "data.quoting=csv if they mark fields."
             )

@@ -29,6 +29,7 @@ class ReadLog:
         self._dropped: dict[str, DroppedRows] = {}
         self._changes: dict[str, int] = {}
         self._notes: dict[str, None] = {}
+        self._warnings: dict[str, None] = {}
 
     def fork(self) -> ReadLog:
         """Return an empty log for a first look at a file that may not be read."""
@@ -91,6 +92,10 @@ class ReadLog:
     def note(self, text: str) -> None:
         self._notes[text] = None
 
+    def warn(self, text: str) -> None:
+        """Record a sentence that a user should see before training."""
+        self._warnings[text] = None
+
     @property
     def file_names(self) -> str:
         """The names of the files that were read, for error messages."""
@@ -108,6 +113,7 @@ class ReadLog:
             columns=dict(self.columns),
             task_reason=self.task_reason,
             notes=tuple(self._notes),
+            warnings=tuple(self._warnings),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+GUESSED = "guessed because it is not UTF-8"
 MAX_EXAMPLES = 3  # positions of dropped rows that a report names for each reason
 
 
@@ -22,6 +23,10 @@ class SourceFile:
     encoding_reason: str = ""  # how the encoding was determined
     replaced_bytes: int = 0  # bytes that are invalid in the encoding
     has_byte_order_mark: bool = False  # it was removed
+
+    @property
+    def is_encoding_guessed(self) -> bool:
+        return self.encoding_reason == GUESSED
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class ReadReport:
     columns: Mapping[str, str] = field(default_factory=dict)  # column of the corpus -> where it comes from, and why
     task_reason: str = ""  # why the corpus has its task
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # notes that a user should see before training
 
     @property
     def drop_counts(self) -> dict[str, int]:
@@ -78,7 +84,7 @@ class ReadReport:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReadReport:
-        tuples: dict[str, Any] = {name: tuple(values.get(name, ())) for name in ("ignored_files", "notes")}
+        tuples: dict[str, Any] = {name: tuple(values.get(name, ())) for name in ("ignored_files", "notes", "warnings")}
         tuples["files"] = tuple(SourceFile(**file) for file in values.get("files", ()))
         tuples["dropped"] = tuple(
             DroppedRows(**{**rows, "examples": tuple(rows.get("examples", ()))}) for rows in values.get("dropped", ())

@@ -26,16 +26,22 @@ def plan_saved_dataset(folder: Path, label: str, log: ReadLog) -> list[FilePart]
     names = _read_json(folder / "dataset_dict.json").get("splits")
     if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
         raise DataError(f"{folder / 'dataset_dict.json'}: there is no list of splits. Save the dataset again.")
-    splits: dict[str | None, str] = {SPLIT_NAMES.get(name.lower(), name): name for name in names}
+    splits: dict[str | None, str] = {}
+    for name in names:
+        other = splits.setdefault(SPLIT_NAMES.get(name.lower(), name), name)
+        if other != name:
+            raise DataError(
+                f"data.path: the splits '{other}' and '{name}' mean the same. Rename or remove one of them."
+            )
     if "train" not in splits:
-        raise DataError(f"data.path: '{folder}' has no split 'train'; the splits are {', '.join(names)}.")
+        raise DataError(f"data.path: '{folder.name}' has no split 'train'; the splits are {', '.join(names)}.")
     has_hidden_labels = "dev" in splits and "test" in splits and _has_hidden_labels(folder / splits["test"], label)
     roles = choose_splits([split for split in splits if split != "test" or not has_hidden_labels])
     for split, name in splits.items():
         if split not in roles:
             log.ignore(folder / name, "hidden labels" if split == "test" else "not used")
     if roles.get("dev") == "test":
-        log.note(f"The split '{splits['dev']}' is the test set, because there is no split 'test' with labels.")
+        log.warn(f"The split '{splits['dev']}' is the test set, because there is no split 'test' with labels.")
     return [
         FilePart(path, ARROW, role) for split, role in roles.items() for path in _list_files(folder / splits[split])
     ]

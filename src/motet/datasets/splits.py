@@ -22,9 +22,9 @@ from motet.datasets.read_report import ReadReport
 Columns = dict[str, list[Any]]
 
 SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("dev", "valid", "val", "validation", "development", "testa"), "dev"),
-    **dict.fromkeys(("test", "testb"), "test"),
+    **dict.fromkeys(("train", "training", "trainset", "trn"), "train"),
+    **dict.fromkeys(("dev", "valid", "val", "validation", "development", "devset", "valset", "testa"), "dev"),
+    **dict.fromkeys(("test", "testing", "testset", "tst", "testb"), "test"),
 }
 DATA_SUFFIXES = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".txt", ".conll", ".bio", ".iob", ".iob2", ".ner", ".parquet",

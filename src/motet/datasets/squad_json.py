@@ -15,6 +15,7 @@ from motet.datasets.splits import Columns
 QA_COLUMNS = ("id", "context", "question", "answers", "starts")
 MOVED_ANSWERS = "answers moved to the nearest occurrence"
 LOST_ANSWERS = "answers removed because they are not in the context"
+EMPTY_ANSWERS = "answers removed because they are empty, or because their question is unanswerable"
 ANSWER_NOT_IN_CONTEXT = "questions whose answer is not in the context"
 _UNPRINTABLE = dict.fromkeys(set(range(128)) - {ord(c) for c in string.printable})
 
@@ -83,19 +84,24 @@ def parse_squad(path: Path, squad: Any, log: ReadLog) -> Columns:
                     "question": _get_text(path, question, "question", question_place).strip(),
                     "title": str(article.get("title", "")),
                 }
-                add_question(columns, values, _squad_answers(path, question, question_place), log, path)
+                add_question(columns, values, _squad_answers(path, question, question_place, log), log, path)
     return columns
 
 
-def _squad_answers(path: Path, question: Mapping[str, Any], place: str) -> list[tuple[str, int]]:
+def _squad_answers(path: Path, question: Mapping[str, Any], place: str, log: ReadLog) -> list[tuple[str, int]]:
     """Return the texts and start positions of the nonempty answers."""
-    if question.get("is_impossible"):
-        return []
+    is_impossible = question.get("is_impossible", False)
+    if is_impossible not in (True, False):
+        raise DataError(f"{path.name}, {place}: 'is_impossible' is {is_impossible!r}; expected true or false.")
     answers = []
-    for answer in _get_list(path, question, "answers", place):
+    for answer in _get_list(path, question, "answers", place) if "answers" in question or not is_impossible else ():
         start = answer.get("answer_start", -1)
-        answers.append((_get_text(path, answer, "text", place), start if isinstance(start, int) else -1))
-    return [(text, start) for text, start in answers if text]
+        if type(start) is not int:
+            raise DataError(f"{path.name}, {place}: 'answer_start' is {start!r}; expected a whole number.")
+        answers.append((_get_text(path, answer, "text", place), start))
+    filled = [(text, start) for text, start in answers if text and not is_impossible]
+    log.change(EMPTY_ANSWERS, len(answers) - len(filled))
+    return filled
 
 
 def read_mrqa(path: Path, log: ReadLog, limit: int | None = None, ascii_only: bool = False) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns
@@ -21,8 +21,19 @@ MAX_COLUMNS = 20  # of a CoNLL file; OntoNotes has the most
 def read_conll_file(file: DataFile, table: TableBuilder) -> None:
     """Read words and tags: the first and the last column."""
     sentences = parse_sentences(file.name, file.read_lines())
+    _check_words(file.name, [sentence.words for sentence in sentences if len(sentence.words) > 1])
     columns = to_bio_columns(line_in_file(file.name), sentences, file.log, file.options.repair_tags)
     add_fixed_columns(file, table, columns, "sentence", "CoNLL's format")
+
+
+def _check_words(name: str, sentences: Sequence[Sequence[str]]) -> None:
+    """Raise an error if the first column counts the words, as in CoNLL-U, or names the document."""
+    counts = all(words == [str(int(words[0] != "0") + i) for i in range(len(words))] for words in sentences)
+    if sentences and (counts or (len(sentences) > 1 and all(len(set(words)) == 1 for words in sentences))):
+        raise DataError(
+            f"{name}: the first column of a sentence is {', '.join(sentences[0][:4])}, which are no words. Keep two columns: "
+            "the words and their tags."
+        )
 
 
 def looks_like_conll(lines: Sequence[str], min_share: float) -> bool:
@@ -39,6 +50,13 @@ def looks_like_columns(lines: Sequence[str]) -> bool:
         return False
     has_tabs = len({line.count("\t") for line in rows}) == 1 and "\t" in rows[0]
     return has_tabs or (len(rows) < len(lines) and all(len(line.split()) == 2 for line in rows))
+
+
+def looks_like_header(lines: Sequence[str], column_names: Mapping[str, str | None]) -> bool:
+    """True if the first line is the header of a table: it has at least two names of columns that Motet reads."""
+    known = {column or name for name, column in column_names.items()}
+    fields = (name.strip(' "').lower() for name in re.split("[,;\t|]", next(iter(lines), "")))
+    return len(known.intersection(fields)) > 1
 
 
 def read_gold_conll(file: DataFile, table: TableBuilder) -> None:

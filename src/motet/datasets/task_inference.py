@@ -29,6 +29,11 @@ def infer_task(name: str, table: Mapping[str, Any], other_columns: Collection[st
             "of them."
         )
     (task,) = candidates
+    if task == "instruct" and "label" in columns:
+        raise DataError(
+            f"{name}: with prompt and completion, its column 'label' would not be used. If it says whether the completion is "
+            "good, keep the rows with good ones. Remove the column, or set task.type=instruct to ignore it."
+        )
     if task not in INSTRUCTION_TASKS:
         other_columns = [*(column for column in columns if column in INSTRUCTION_COLUMNS), *other_columns]
         columns = [column for column in columns if column not in INSTRUCTION_COLUMNS]

@@ -9,6 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.compression import open_binary
+from motet.datasets.read_report import GUESSED
 
 SAMPLE_SIZE = 1 << 16
 BLOCK_SIZE = 1 << 20
@@ -32,6 +33,9 @@ BINARY_FILES = {
     b"%PDF-": ".pdf, which Motet does not read",
 }
 CONTROL_BYTES = bytes(i for i in range(32) if i not in b"\t\n\v\f\r\x1c\x1d\x1e\x1f") + b"\x7f"
+# Bytes within words. In Windows-1252, those of the first kind are mostly punctuation; in cp850 and Mac Roman, letters.
+_UNUSUAL_LETTERS = re.compile(rb"(?<=[A-Za-z])[\x80-\x90\x98\x9a-\x9f](?=[A-Za-z])")
+_USUAL_LETTERS = re.compile(rb"(?<=[A-Za-z])[\xc0-\xff](?=[A-Za-z])")
 _HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 
 
@@ -71,7 +75,7 @@ def detect_encoding(path: Path, name: str, configured: str | None = None) -> Tex
         return VALID_UTF8
     if num_valid >= 10 * num_invalid:
         return TextEncoding("utf-8", f"UTF-8 with {num_invalid:,} invalid bytes, which were read as latin-1")
-    return TextEncoding(_guess_encoding(name, invalid_sample), "guessed because it is not UTF-8", is_strict=True)
+    return TextEncoding(_guess_encoding(name, invalid_sample), GUESSED, is_strict=True)
 
 
 def _check_text(name: str, sample: bytes) -> None:
@@ -148,6 +152,8 @@ def _guess_encoding(name: str, sample: bytes) -> str:
     runs = _HIGH_BYTES.findall(sample)
     num_isolated = sum(len(run) for run in runs if len(run) <= 2)
     if num_isolated > 0.8 * sum(map(len, runs)) or len(set(b"".join(runs))) < MIN_LETTERS:
+        if len(_UNUSUAL_LETTERS.findall(sample)) > len(_USUAL_LETTERS.findall(sample)):
+            raise _not_utf8_error(name)
         try:
             sample.decode("cp1252")
         except UnicodeDecodeError:
@@ -160,5 +166,12 @@ def _guess_encoding(name: str, sample: bytes) -> str:
     else:
         match = from_bytes(sample[:SAMPLE_SIZE]).best()
     if match is None:
-        raise DataError(f"{name}: the text is not UTF-8. Set data.encoding, for example data.encoding=cp1252.")
+        raise _not_utf8_error(name)
     return match.encoding
+
+
+def _not_utf8_error(name: str) -> DataError:
+    return DataError(
+        f"{name}: the text is not UTF-8. Set data.encoding, for example data.encoding=cp1252 (Windows), cp850 (DOS) or "
+        "mac-roman."
+    )

@@ -78,6 +78,7 @@ class CorpusInspection:
     only_in_test: Mapping[str, int] = field(default_factory=dict)
     num_only_in_train: int = 0
     num_only_in_test: int = 0
+    missing: int = 0  # rows with an input that looks like a missing value, such as 'nan'
     samples: tuple[Mapping[str, str], ...] = ()
 
     @property
@@ -130,6 +131,7 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: b
         only_in_test=_difference(test_labels, train_labels, MAX_LABELS),
         num_only_in_train=len(_difference(train_labels, test_labels)),
         num_only_in_test=len(_difference(test_labels, train_labels)),
+        missing=int(facts.is_missing.sum()),
         samples=_draw_samples(corpus),
     )
 

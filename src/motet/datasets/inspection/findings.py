@@ -6,11 +6,13 @@ except Amazon reviews (6.5 %) and the passages of SubjQA (11 %).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from motet.core.errors import DataError
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
+from motet.datasets.inspection.finding import Finding, format_share
+from motet.datasets.inspection.label_findings import check_labels
 
 MISTAKE_KINDS = ("leak", "labels", "columns", "empty", "encoding", "dropped")
 LEAK_WARNING_SHARE = 0.005
@@ -18,29 +20,12 @@ LEAK_SHARE = 0.02  # of the test rows of your own data
 PUBLISHED_LEAK_SHARE = 0.5  # no published corpus comes near it, so files were mixed up
 MIN_LEAKED = 3  # test rows; fewer may be a coincidence in a small corpus
 COPY_SHARE, EMPTY_SHARE, REPLACED_SHARE, MOJIBAKE_SHARE, DROPPED_SHARE = 0.5, 0.05, 0.01, 0.05, 0.1
-UNIQUE_LABEL_SHARE = 0.5  # labels per training row; such a column holds identifiers or texts
 MIN_ROWS = 20  # shares of fewer rows mean little
 DUPLICATE_SHARE, CONTRADICTION_SHARE = 0.1, 0.05
-MISSING_LABELS = ("", "nan", "null", "none", "n/a", "na")
 MIN_CUT_LENGTH, MIN_CUT_ROWS, CUT_SHARE = 100, 20, 0.01
+MAX_SENTENCE_LENGTH = 2_000
 OUTLIER_FACTOR, MIN_OUTLIER_LENGTH = 100, 10_000
-MAX_LISTED = 5
 EMPTY_LINES = "empty lines"  # of a text file; they are between paragraphs, and no rows
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something in a corpus that a user should know."""
-
-    kind: str  # one of MISTAKE_KINDS, or another word for a warning
-    message: str  # what was found, with numbers
-    advice: str
-    is_mistake: bool
-    can_accept: bool = True  # False: training cannot work, whatever the recipe says
-    is_of_few_rows: bool = False  # more training rows may be enough to resolve it
-
-    def __str__(self) -> str:
-        return f"{self.message} {self.advice}".rstrip()
 
 
 def find_problems(
@@ -51,6 +36,7 @@ def find_problems(
     `limit` is the setting data.limit. What a larger one may resolve has this advice, too.
     """
     checks: list[Callable[[CorpusInspection], Iterable[Finding]]] = [
+        _check_reading,
         _check_leak,
         _check_columns,
         _check_empty,
@@ -60,7 +46,7 @@ def find_problems(
         _check_lengths,
     ]
     if not is_one_client:
-        checks.append(_check_labels)
+        checks.append(check_labels)
     findings = [finding for check in checks for finding in check(inspection)]
     if limit is not None and inspection.train.rows == limit:
         findings = [_advise_larger_limit(finding, limit) if finding.is_of_few_rows else finding for finding in findings]
@@ -99,6 +85,32 @@ def require_no_mistakes(name: str, findings: Sequence[Finding], accept: Sequence
     raise DataError(f"{name}: {' '.join(map(str, mistakes))}{hint} To see more of the data: motet data inspect")
 
 
+def _check_reading(inspection: CorpusInspection) -> Iterator[Finding]:
+    """Yield what the reader guessed or changed."""
+    report = inspection.report
+    if inspection.is_published:  # its reader knows the format
+        return
+    for text in report.warnings:
+        yield Finding("reading", text, "", is_mistake=False)
+    for what, count in report.changes.items():
+        yield Finding("changed", f"{count:,} {what}.", "", is_mistake=False)
+    guesses = {file.encoding: file.name for file in report.files if file.is_encoding_guessed}
+    for encoding, name in guesses.items():
+        yield Finding(
+            kind="encoding",
+            message=f"{name}: the encoding {encoding} is a guess.",
+            advice="If characters of the samples are wrong (motet data inspect), set data.encoding.",
+            is_mistake=False,
+        )
+    if report.replaced_bytes:
+        yield Finding(
+            kind="encoding",
+            message=f"{report.replaced_bytes:,} bytes are invalid in UTF-8. They were read as latin-1.",
+            advice="Fix the file, or set data.encoding.",
+            is_mistake=False,
+        )
+
+
 def _check_leak(inspection: CorpusInspection) -> Iterator[Finding]:
     limit = PUBLISHED_LEAK_SHARE if inspection.is_published else LEAK_SHARE
     count, size = inspection.leaked, inspection.test.rows
@@ -118,6 +130,7 @@ def _check_leak(inspection: CorpusInspection) -> Iterator[Finding]:
 
 def _check_columns(inspection: CorpusInspection) -> Iterator[Finding]:
     names = {"seq2seq": "source and target", "qa": "context and question", "classification": "text and label"}
+    names |= {"preference": "chosen and rejected"}
     if inspection.copies >= COPY_SHARE * inspection.num_rows:
         what = names.get(inspection.task, "text and score")
         yield Finding(
@@ -136,6 +149,14 @@ def _check_empty(inspection: CorpusInspection) -> Iterator[Finding]:
             kind="empty",
             message=f"{count:,} of {size:,} texts are empty ({format_share(count, size)}).",
             advice="Remove these rows, or name the right column with data.text=….",
+            is_mistake=not inspection.is_published and count >= EMPTY_SHARE * size,
+        )
+    if count := inspection.missing:
+        yield Finding(
+            kind="empty",
+            message=f"{count:,} of {size:,} texts look like missing values, such as 'nan' or '#NAME?' "
+            f"({format_share(count, size)}).",
+            advice="Remove these rows.",
             is_mistake=not inspection.is_published and count >= EMPTY_SHARE * size,
         )
 
@@ -174,83 +195,6 @@ def _check_dropped(inspection: CorpusInspection) -> Iterator[Finding]:
         )
 
 
-def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
-    if inspection.task == "tagging":
-        yield from _check_entity_types(inspection)
-    elif inspection.task != "qa":
-        yield from _check_names(inspection)
-
-
-def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
-    if inspection.only_in_test and inspection.train.rows:
-        unseen = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
-        yield _unusable_labels(
-            f"{unseen}: labels of test rows that no training row has.",
-            "Fix these rows, or add training rows with these labels.",
-        )
-    labels = inspection.train.labels
-    if inspection.task == "classification" and inspection.train.num_labels == 1:
-        yield _unusable_labels(
-            f"the training rows have one label, '{next(iter(labels))}'; classification needs at least two.",
-            "Add rows with other labels, or name the right column with data.label=….",
-        )
-    if alike := _find_similar_labels(labels):
-        yield _label_mistake(
-            inspection, f"the labels {_list_counts(alike)} differ only in case or spaces.", "Write them alike."
-        )
-    if missing := {label: count for label, count in labels.items() if label.strip().lower() in MISSING_LABELS}:
-        yield _label_mistake(
-            inspection,
-            f"{_list_counts(missing)}: labels that look like missing values.",
-            "Remove these rows, or give them a label.",
-        )
-    size = inspection.train.rows
-    if size >= MIN_ROWS and inspection.train.num_labels >= UNIQUE_LABEL_SHARE * size:
-        yield _label_mistake(
-            inspection,
-            f"there are {inspection.train.num_labels:,} labels for {size:,} training rows.",
-            "Name the right column with data.label=…, or for numbers set task.type=regression.",
-            is_of_few_rows=True,
-        )
-
-
-def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
-    if not inspection.train.rows:  # all rows are for testing
-        return
-    if not inspection.train.labels:
-        yield _label_mistake(
-            inspection,
-            "no training word has a tag other than O.",
-            "Name the right column with data.columns.tags=….",
-            is_of_few_rows=True,
-        )
-    elif inspection.only_in_test:
-        kinds = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
-        yield _label_mistake(
-            inspection,
-            f"{kinds}: entity types of test rows that no training row has.",
-            "Check the tags of both files.",
-            is_of_few_rows=True,
-        )
-
-
-def _label_mistake(inspection: CorpusInspection, message: str, advice: str, *, is_of_few_rows: bool = False) -> Finding:
-    is_mistake = not inspection.is_published
-    return Finding("labels", message, advice, is_mistake, is_of_few_rows=is_of_few_rows)
-
-
-def _unusable_labels(message: str, advice: str) -> Finding:
-    """Return a mistake that makes training or evaluation impossible, so that it cannot be accepted."""
-    return Finding("labels", message, advice, is_mistake=True, can_accept=False, is_of_few_rows=True)
-
-
-def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
-    groups: dict[str, list[str]] = {}
-    for label in counts:
-        groups.setdefault(" ".join(label.casefold().split()), []).append(label)
-    return {label: counts[label] for group in groups.values() if len(group) > 1 for label in group}
-
-
 def _check_duplicates(inspection: CorpusInspection) -> Iterator[Finding]:
     train = inspection.train
     if train.rows >= MIN_ROWS and train.duplicates >= DUPLICATE_SHARE * train.rows:
@@ -280,6 +224,13 @@ def _check_lengths(inspection: CorpusInspection) -> Iterator[Finding]:
             advice="They were probably cut when the file was written.",
             is_mistake=False,
         )
+    if inspection.task == "tagging" and lengths.longest >= MAX_SENTENCE_LENGTH:
+        yield Finding(
+            kind="lengths",
+            message=f"the longest sentence has {lengths.longest:,} characters.",
+            advice="Check that empty lines separate the sentences.",
+            is_mistake=False,
+        )
     if lengths.longest >= max(MIN_OUTLIER_LENGTH, OUTLIER_FACTOR * lengths.median):
         yield Finding(
             kind="lengths",
@@ -293,16 +244,3 @@ def has_cut_texts(inspection: CorpusInspection) -> bool:
     """True if many texts have the longest length: natural lengths differ."""
     lengths, min_rows = inspection.lengths, max(MIN_CUT_ROWS, CUT_SHARE * inspection.num_rows)
     return lengths.longest >= MIN_CUT_LENGTH and lengths.num_longest >= min_rows
-
-
-def _list_counts(counts: Mapping[str, int], size: int | None = None) -> str:
-    """List the first labels with their counts; `size` is the number of all labels."""
-    left = (len(counts) if size is None else size) - MAX_LISTED
-    text = ", ".join(f"'{name}' ({count:,})" for name, count in list(counts.items())[:MAX_LISTED])
-    return f"{text} and {left:,} more" if left > 0 else text
-
-
-def format_share(count: int, size: int) -> str:
-    """Format a count as a percentage of `size`; a count above 0 never becomes "0.0 %"."""
-    share = 100 * count / max(1, size)
-    return f"{share:.1f} %" if share >= 0.05 or not count else "under 0.1 %"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
-from motet.datasets.inspection.findings import format_share, has_cut_texts
+from motet.datasets.inspection.finding import format_share
+from motet.datasets.inspection.findings import has_cut_texts
 from motet.datasets.read_report import SourceFile
 
 MAX_FILES, MAX_LABELS, MAX_LANGUAGES = 6, 12, 4
@@ -35,7 +36,7 @@ def _describe(inspection: CorpusInspection) -> Iterator[tuple[str, str]]:
     yield "texts", _describe_lengths(inspection)
     yield "encoding", _describe_encoding(inspection)
     yield "languages", _describe_languages(inspection.languages)
-    yield "notes", " ".join(report.notes)
+    yield "notes", " ".join([*report.notes, *report.warnings])
     for number, sample in enumerate(inspection.samples, start=1):
         yield f"sample {number}", " | ".join(f"{name}: {text}" for name, text in sample.items())
 

@@ -13,9 +13,18 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.task_columns import find_task_columns
 
 BATCH_ROWS = 4096
+MAX_MISSING_LENGTH = 10  # characters, also of blanks around the value
 REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
-# UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe.
-MOJIBAKE = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf")
+MISSING_VALUES = (
+    "", "nan", "nat", "null", "none", "n/a", "na", "<na>", "\\n", "?", "-", "#n/a", "#name?", "#value!", "#ref!", "#div/0!",
+    "#null!", "#num!",
+)  # fmt: skip
+# UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe, "Ð¼Ð¸" for Cyrillic letters.
+# In other scripts than Latin, two letters must follow each other: "É»" may be a letter and a quotation mark.
+_TAIL = "[\u0080-\u00bf" + bytes(range(0x80, 0xA0)).decode("cp1252", "ignore") + "]"
+MOJIBAKE = re.compile(
+    f"[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|(?:[\u00c4-\u00df]{_TAIL}){{2}}|(?:[\u00e0-\u00ef]{_TAIL}{{2}}){{2}}"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +36,7 @@ class RowFacts:
     passages: np.ndarray | None  # hash of the context, for question answering
     lengths: np.ndarray  # characters of the input
     is_empty: np.ndarray  # some input column is empty
+    is_missing: np.ndarray  # some input column is not empty, but looks like a missing value
     has_replacement: np.ndarray  # some input column has a replacement character
     has_mojibake: np.ndarray  # some input column looks like UTF-8 that was decoded as Latin-1
     is_copy: np.ndarray  # two columns that should differ are equal: text and second, source and target
@@ -46,7 +56,7 @@ def to_text(value: Any) -> str:
 def compute_row_facts(corpus: Corpus) -> RowFacts:
     size, names = len(corpus), input_columns(corpus)
     inputs, targets, lengths = (np.zeros(size, np.int64) for _ in range(3))
-    is_empty, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(4))
+    is_empty, is_missing, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(5))
     passages = np.zeros(size, np.int64) if corpus.task == "qa" else None
     target = find_task_columns(corpus.task, corpus.columns).target
     for rows in batches(0, size):
@@ -57,10 +67,13 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
             targets[rows] = _hash_rows([values])
             second = texts[-1] if len(texts) > 1 else values
             is_copy[rows] = [first == other for first, other in zip(texts[0], second, strict=True)]
+        elif corpus.task == "preference":
+            is_copy[rows] = [chosen == rejected for chosen, rejected in zip(*texts[-2:], strict=True)]
         if passages is not None:
             passages[rows] = _hash_rows(texts[:1])
         lengths[rows] = np.sum([list(map(len, column)) for column in texts], axis=0)
         is_empty[rows] = np.any([[not text for text in column] for column in texts], axis=0)
+        is_missing[rows] = np.any([list(map(looks_missing, column)) for column in texts], axis=0)
         has_replacement[rows] = np.any([[REPLACEMENT_CHARACTER in text for text in c] for c in texts], axis=0)
         has_mojibake[rows] = np.any([list(map(_has_mojibake, column)) for column in texts], axis=0)
     return RowFacts(
@@ -69,6 +82,7 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
         passages=passages,
         lengths=lengths,
         is_empty=is_empty,
+        is_missing=is_missing & ~is_empty,
         has_replacement=has_replacement,
         has_mojibake=has_mojibake,
         is_copy=is_copy & ~is_empty,
@@ -83,6 +97,10 @@ def batches(start: int, stop: int) -> Iterator[slice]:
 
 def _hash_rows(columns: Sequence[list[str]]) -> list[int]:
     return list(map(hash, columns[0])) if len(columns) == 1 else list(map(hash, zip(*columns, strict=True)))
+
+
+def looks_missing(text: str) -> bool:
+    return len(text) <= MAX_MISSING_LENGTH and text.strip().lower() in MISSING_VALUES
 
 
 def _has_mojibake(text: str) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
-from motet.datasets.inspection.findings import Finding, find_problems, format_share
+from motet.datasets.inspection.finding import Finding, format_share
+from motet.datasets.inspection.findings import find_problems
 from motet.datasets.inspection.inspection_table import describe_inspection
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.run_config import RunConfig

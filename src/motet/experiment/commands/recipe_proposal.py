@@ -16,7 +16,8 @@ from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.inspection.check_corpus import is_published
 from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
-from motet.datasets.inspection.findings import Finding, accept_setting, find_problems, select_mistakes
+from motet.datasets.inspection.finding import Finding
+from motet.datasets.inspection.findings import accept_setting, find_problems, select_mistakes
 from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.inspection.unused_columns import describe_unused
 from motet.datasets.load_corpus import DataConfig, load_corpus
