@@ -32,6 +32,11 @@ class RunScores:
     examples: np.ndarray | None = None
     owners: np.ndarray | None = None
 
+    @property
+    def has_clients(self) -> bool:
+        """Whether the examples belong to several clients, and not to the global test set."""
+        return self.owners is not None and len(np.unique(self.owners)) > 1
+
 
 @dataclass(frozen=True)
 class SharedUnits:

@@ -164,8 +164,7 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
     if len(scores) < len(pairs):
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
     partitions = _partition_digests(first)
-    has_clients = any(run.owners is not None and len(np.unique(run.owners)) > 1 for run, _ in scores)
-    if has_clients and partitions != _partition_digests(second):
+    if partitions != _partition_digests(second) and any(run.has_clients for run, _ in scores):
         return (
             "The runs divide the texts over clients in different ways, so their clients have other test examples and "
             "cannot be compared. Use the same partition and development set."
@@ -201,8 +200,7 @@ def _client_scores(folder: Path, metric: str) -> dict[str, float]:
 
 def _describe_test(test: Comparison, metric: str, example: RunScores) -> str:
     count = 0 if example.examples is None else len(example.examples)
-    is_local = example.owners is not None and len(np.unique(example.owners)) > 1
-    where = "clients' own test examples" if is_local else "the same examples"
+    where = "clients' own test examples" if example.has_clients else "the same examples"
     conclusion = "significant" if test.is_significant else "not significant"
     subject = f"This is about the methods: the test varies {' and '.join(test.varied)}."
     if not test.is_about_methods:
