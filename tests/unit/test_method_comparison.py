@@ -89,6 +89,19 @@ def test_runs_with_other_metrics_are_rejected(tmp_path: Path) -> None:
         compare_runs(first, second)
 
 
+def test_a_folder_with_two_methods_is_rejected(tmp_path: Path) -> None:
+    first, second = (write_method(tmp_path / name, 0.6, 0.01, 3) for name in "ab")
+    elsewhere = load_recipe("quickstart", ["seed=43", "device=cpu", "transport.workers=1"])
+    (first / "s43" / "config.yaml").write_text(yaml.safe_dump(elsewhere.to_dict()))
+    compare_runs(first, second)
+    other = load_recipe("quickstart", ["seed=44", "solver.lr=0.3", "algorithm=fedprox"])
+    (first / "s44" / "config.yaml").write_text(yaml.safe_dump(other.to_dict()))
+    with pytest.raises(
+        ConfigError, match=r"runs with other values of algorithm.*solver.lr.*; expected the runs of one"
+    ):
+        compare_runs(first, second)
+
+
 def test_clients_with_other_texts_are_not_compared(tmp_path: Path) -> None:
     """Two divisions of the same corpus can give a client as many test texts, which are others."""
     folders = [write_method(tmp_path / name, 0.6, 0.05, 2) for name in "ab"]

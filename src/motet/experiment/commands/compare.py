@@ -20,6 +20,14 @@ from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compa
 from motet.report.significance import MIN_SEEDS, Comparison
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
+_SETTINGS_OF_A_RUN = (
+    "seed",
+    "device",
+    "transport",
+    "checkpoint",
+    "track",
+)  # the runs of one method may differ in these
+
 
 @dataclass(frozen=True)
 class RunComparison:
@@ -82,8 +90,20 @@ def _find_runs(folder: Path) -> _Runs:
             f"'{folder}' has several runs with one seed: {', '.join(f.name for f in folders)}. Expected the runs of one "
             "method, each with its own seed."
         )
+    _check_one_method(folder, folders)
     pairs = sorted(zip(folders, summaries, strict=True), key=lambda pair: pair[1]["seed"])
     return _Runs([path for path, _ in pairs], [summary for _, summary in pairs])
+
+
+def _check_one_method(folder: Path, folders: Sequence[Path]) -> None:
+    """Raise an error if runs differ in more than their seeds and where they were trained."""
+    first, *others = (flatten_settings(load_config(path).to_dict()) for path in folders)
+    keys = dict.fromkeys(key for other in others for key, _, _ in diff_settings(first, other))
+    if different := [key for key in keys if key.partition(".")[0] not in _SETTINGS_OF_A_RUN]:
+        raise ConfigError(
+            f"'{folder}' has runs with other values of {', '.join(different)}; expected the runs of one method, which "
+            "differ in their seeds. Move the others to another folder."
+        )
 
 
 def _mean_results(summaries: Sequence[dict[str, Any]]) -> dict[str, float]:
