@@ -43,6 +43,7 @@ def score_adapters(run: Path) -> dict[str, float]:
             output = model.generate(
                 input_ids=ids[None, :start], attention_mask=torch.ones(1, start, dtype=torch.long), do_sample=False,
                 max_new_tokens=task.max_new_tokens, eos_token_id=int(completion[-1]), pad_token_id=int(completion[-1]),
+                repetition_penalty=1.0,
             )  # fmt: skip
         losses.append(torch.nn.functional.cross_entropy(logits, completion, reduction="none"))
         answers.append(tokenizer.decode(output[0, start:], skip_special_tokens=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -252,7 +253,9 @@ def test_generated_completions_equal_those_of_transformers(family: str) -> None:
             assert results[i]["predictions"][row, : len(expected)].tolist() == expected.tolist()
 
 
-def test_settings_of_generation_that_a_model_brings_do_not_change_its_score() -> None:
+def test_settings_of_generation_that_a_model_brings_do_not_change_its_score(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, features = make_model("llama"), make_features()
     start = type(model.initial_params)(model.layout, trained(model))
     job = Infer(model, start, Examples(features, np.arange(5)), GeneratedCompletions(max_new_tokens=6))
@@ -265,4 +268,6 @@ def test_settings_of_generation_that_a_model_brings_do_not_change_its_score() ->
         "do_sample": True,
     }
     model.module.generation_config.update(**brought)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     assert torch.equal(SerialExecutor(CPU).run(job)["predictions"], expected)
+    assert not caplog.records, "transformers warns about settings that contradict each other"

@@ -135,7 +135,7 @@ class _GreedyDecoding:
             max_new_tokens=self.max_new_tokens,
             **PLAIN_GENERATION,
             no_repeat_ngram_size=0,
-            min_new_tokens=0,
+            min_length=0,
             num_beams=1,
             use_cache=True,
             return_dict_in_generate=True,

@@ -16,7 +16,7 @@ from motet.learning.data.features import IGNORE_INDEX
 from motet.learning.objectives.supervised import Batch, Forward, token_losses
 
 # Models bring settings of generation with them, such as a penalty for words of the prompt. A score is not to depend on them.
-PLAIN_GENERATION = {"do_sample": False, "repetition_penalty": 1.0, "min_length": 0}
+PLAIN_GENERATION = {"do_sample": False, "repetition_penalty": 1.0}
 
 
 class Readout(Protocol):
@@ -153,7 +153,7 @@ class GeneratedTokens(Readout):
             **PLAIN_GENERATION,
             num_beams=self.num_beams,
             max_new_tokens=self.max_new_tokens,
-            min_new_tokens=self.min_new_tokens or None,
+            **({"min_new_tokens": self.min_new_tokens} if self.min_new_tokens else {"min_length": 0}),
             no_repeat_ngram_size=self.no_repeat_ngram_size,
             **({"length_penalty": self.length_penalty, "early_stopping": True} if self.num_beams > 1 else {}),
         )
