@@ -43,6 +43,21 @@ def test_three_rounds_with_a_kept_optimizer_are_one_training(schedule: Any, fede
     assert (reset - whole).norm() > 100 * (kept - whole).norm()
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_one_schedule_spans_all_rounds_without_a_kept_optimizer(schedule: Any, federation: Federation) -> None:
+    """SGD has no state, so that the rounds of one client are one training if they share a schedule."""
+    solver = Solver(optimizer="sgd", lr=0.1, batch=8, warmup=0.1, shuffle=False, schedule=schedule)
+    whole = train_one_client(federation, replace(solver, epochs=3), rounds=1)
+    spanning = train_one_client(federation, replace(solver, schedule_span="run"), rounds=3)
+    restarting = train_one_client(federation, solver, rounds=3)
+    assert (spanning - whole).norm() < 1e-4 * whole.norm()
+    assert (restarting - whole).norm() > 100 * (spanning - whole).norm()
+    with pytest.raises(
+        ConfigError, match=r"schedule_span is run, but scaffold computes with the learning rates of one"
+    ):
+        ALGORITHMS["scaffold"](solver=replace(solver, schedule_span="run"))
+
+
 def test_packed_clients_keep_the_same_optimizers(federation: Federation) -> None:
     """Compare what the clients keep; models with Adam differ more, because it amplifies rounding errors."""
     solver = Solver(optimizer="sgd", momentum=0.9, lr=0.1, batch=8, keep_state=True)

@@ -92,6 +92,7 @@ class Distiller:
 
     def __post_init__(self) -> None:
         if self.restart_every_epoch:
+            self.solver.require_new_schedule("the released code", "has a schedule for each round")
             self.solver.require_new_optimizer("the released code", "starts with a new optimizer in every epoch")
 
     def train_and_predict(

@@ -207,6 +207,8 @@ class Context:
     def _fit(self, job: Fit) -> Generator[Job, Any, FitResult]:
         if self.participant.task.reference_readout is not None:
             job = replace(job, examples=(yield from self._add_reference(job.examples)))
+        if self.kept_optimizers is not None and job.solver.spans_run:
+            job = self.kept_optimizers.place_in_schedule(job)
         kept = self.kept_optimizers if job.solver.keep_state and not job.keep_optimizer_state else None
         key = kept.next_key() if kept else ""
         result: FitResult = yield from self._submit(kept.continue_job(job, key) if kept else job)

@@ -97,10 +97,10 @@ class CustomContext:
                 "a custom trainer computes the loss itself, so fedprox and ditto cannot add their proximal term; "
                 "use fedavg or fedopt."
             )
-        if solver.keep_state:
+        if solver.spans_run:
             raise ConfigError(
-                "solver.keep_state is true, but a custom trainer has its own optimizer; keep it in the trainer, and set "
-                "solver.keep_state=false."
+                "solver.keep_state is true or solver.schedule_span is run, but a custom trainer has its own optimizer and "
+                "schedule; keep them in the trainer, and set solver.keep_state=false and solver.schedule_span=round."
             )
         if options.get("train_only") == Layers.all():
             del options["train_only"]

@@ -23,7 +23,7 @@ class OptimizerStore(Protocol):
 class KeptOptimizers:
     """The optimizers of one call of a client method: one for each training, in the order of the trainings.
 
-    `rounds` are the rounds that the method's program takes part in. One learning-rate schedule spans them.
+    `rounds` are the rounds that the method's program takes part in. A schedule over all rounds spans them.
     """
 
     store: OptimizerStore
@@ -38,13 +38,17 @@ class KeptOptimizers:
         self._trainings += 1
         return f"optimizer.{self.address}.{self._trainings}"
 
-    def continue_job(self, job: Fit, key: str) -> Fit:
-        """Return the job with the optimizer of the last round, and its place in the schedule."""
-        steps, state = job.solver.num_steps(len(job.examples)), self.store.get(key, self.client)
+    def place_in_schedule(self, job: Fit) -> Fit:
+        """Return the job with its place in a schedule over all rounds."""
+        steps = job.solver.num_steps(len(job.examples))
         horizon = LRHorizon((self.round - self.rounds.start) * steps, len(self.rounds) * steps)
+        return replace(job, lr_horizon=job.lr_horizon or horizon)
+
+    def continue_job(self, job: Fit, key: str) -> Fit:
+        """Return the job with the optimizer of the last round."""
+        state = self.store.get(key, self.client)
         return replace(
             job,
-            lr_horizon=job.lr_horizon or horizon,
             optimizer_state=None if state is None else fill_optimizer_state(state, job.start),
             keep_optimizer_state=True,
         )

@@ -14,6 +14,7 @@ from motet.core.messages import message
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["linear", "cosine", "constant"]
+Span = Literal["round", "run"]
 
 DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 
@@ -23,8 +24,9 @@ DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 class Solver:
     """How one client trains in one round.
 
-    Each round starts with a new optimizer and schedule, as in FedNLP. With `keep_state`, a client continues with its
-    optimizer of the last round it took part in, and one schedule spans all rounds, as in ordinary training.
+    Each round starts with a new optimizer and schedule, as in FedNLP. With `schedule_span="run"`, one schedule spans all
+    rounds. With `keep_state`, it does too, and a client continues with its optimizer of the last round it took part in,
+    as in ordinary training.
     """
 
     epochs: int = 1  # passes over the client's data in one round
@@ -35,7 +37,8 @@ class Solver:
     lr: float | None = None  # highest learning rate; None: 0.1 for sgd, 5e-5 for adamw
     weight_decay: float = 0.0  # weight decay, applied to matrices only, as usual for Transformers
     momentum: float = 0.0  # momentum of sgd
-    schedule: Schedule = "linear"  # linear, cosine: the rate falls to 0 within a round
+    schedule: Schedule = "linear"  # linear, cosine: the rate falls to 0 over `schedule_span`
+    schedule_span: Span = "round"  # round: the schedule starts again in every round; run: it spans all rounds
     warmup: float = 0.06  # fraction of the steps in which the learning rate rises
     clip: float = 1.0  # maximum gradient norm; 0: no clipping
     proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
@@ -76,6 +79,11 @@ class Solver:
             raise ConfigError(f"solver.lr is {self.lr}; it must be a finite number >= 0. Write e.g. solver.lr=0.001.")
 
     @property
+    def spans_run(self) -> bool:
+        """True if one learning-rate schedule spans all rounds."""
+        return self.keep_state or self.schedule_span == "run"
+
+    @property
     def learning_rate(self) -> float:
         return DEFAULT_LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
@@ -109,7 +117,13 @@ class Solver:
             raise ConfigError(
                 f"{algorithm} computes with the learning rate, but solver.lr is 0; write e.g. solver.lr=0.1."
             )
+        self.require_new_schedule(algorithm, "computes with the learning rates of one round")
         self.require_new_optimizer(algorithm, "computes with the learning rates of one round")
+
+    def require_new_schedule(self, algorithm: str, reason: str) -> None:
+        """Raise an error if a schedule spans all rounds. `reason` completes: <algorithm> …"""
+        if self.schedule_span == "run":
+            raise ConfigError(f"solver.schedule_span is run, but {algorithm} {reason}; set solver.schedule_span=round.")
 
     def require_new_optimizer(self, algorithm: str, reason: str) -> None:
         """Raise an error if clients keep their optimizer between rounds. `reason` completes: <algorithm> …"""
@@ -135,7 +149,7 @@ class Solver:
 
 
 _KINDS: dict[str, tuple[type, str]] = {"int": (Integral, "a whole number"), "float": (Real, "a number")}
-_CHOICES = {"Optimizer": get_args(Optimizer), "Schedule": get_args(Schedule)}
+_CHOICES = {"Optimizer": get_args(Optimizer), "Schedule": get_args(Schedule), "Span": get_args(Span)}
 
 
 def _check_type(name: str, value: Any, annotation: str) -> None:

@@ -51,7 +51,7 @@ def hash_settings(settings: Mapping[str, Any]) -> str:
 
 def _is_ignored(key: str, value: Any) -> bool:
     """True for an option of the solver that saves memory and changes no result, or that older runs did not have."""
-    return key == "micro_batch" or (key == "keep_state" and value is False)
+    return key == "micro_batch" or (key, value) in (("keep_state", False), ("schedule_span", "round"))
 
 
 def _old_type(server: Any) -> Any:
