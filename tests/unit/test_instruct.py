@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
 from motet.learning.data.features import IGNORE_INDEX, Ragged
 from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.modules.model import Model
 from motet.models.model_config import AdapterConfig, ModelConfig
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 from motet.tasks.answer_metrics import exact_matches, normalize_answer, rouge_l
@@ -183,6 +185,28 @@ def test_the_chat_template_writes_the_prompt_and_ends_the_answer() -> None:
     assert chat.render_prompt([Turn("user", "how?")]) == "<|im_start|>user\nhow?<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.convert_ids_to_tokens(chat.end_token) == "<|im_end|>"
     assert tokenizer.decode(chat.tokenize_completions(["fine"])[0]) == "fine <|im_end|>"
+
+
+def test_options_of_the_template_are_set_in_the_run_and_in_the_exported_template() -> None:
+    tokenizer = make_tokenizer(
+        CHAT_ML + "{% if thinking is defined and thinking is false %}{{ date }}<done>{% endif %}"
+    )
+    task = Instruct(template_options=(("thinking", False), ("date", 'the "1st"')))
+    model = Model("gpt-1", torch.nn.Module(), {}, tokenizer)
+    exported = copy.deepcopy(tokenizer)
+    exported.chat_template = task.chat_template(model)
+    own = ChatFormat(tokenizer, "auto", "gpt").render_prompt([Turn("user", "how?")])
+    assert ChatFormat(exported, "chat", "gpt").render_prompt([Turn("user", "how?")]) == f'{own}the "1st"<done>'
+    corpus = Corpus("toy", "instruct", {"prompt": ["how are you"], "completion": ["fine"]}, 1)
+    assert task.build_features(corpus, model, 99).columns["completion_start"][0] > len(tokenizer(own)["input_ids"])
+    with pytest.raises(
+        ConfigError, match=r"task\.template_options has 'thin', but the chat template of gpt does not read it"
+    ):
+        ChatFormat(tokenizer, "auto", "gpt", options={"thin": 1})
+    with pytest.raises(ConfigError, match=r"task\.template_options has 'thinking', but prompts have Alpaca's layout"):
+        ChatFormat(tokenizer, "alpaca", "gpt", options={"thinking": True})
+    with pytest.raises(ConfigError, match=r"task\.template_options\.date is \[1\]; expected a text, a number"):
+        ChatFormat(tokenizer, "auto", "gpt", options={"date": [1]})
 
 
 def test_virtual_tokens_come_before_every_prompt_and_are_never_cut() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -46,6 +46,7 @@ class Instruct(Task):
     """
 
     template: TemplateName = "auto"
+    template_options: tuple[tuple[str, Any], ...] = ()
     scoring: Scoring = "rougeL"
     max_new_tokens: int = 64
     has_choices: bool = False
@@ -77,7 +78,8 @@ class Instruct(Task):
         return {name: _DETAILS[name] for name in self.metric_names if name in _DETAILS}
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0], model.virtual_tokens)
+        name = model.key.rpartition("-")[0]
+        chat = ChatFormat(model.tokenizer, self.template, name, model.virtual_tokens, dict(self.template_options))
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         completions = chat.tokenize_completions(corpus.column("completion"))
         check_completions_fit(corpus.name, completions, chat, max_tokens)
@@ -112,7 +114,7 @@ class Instruct(Task):
         return describe_prompts(features, model, self.template)
 
     def chat_template(self, model: Model) -> str | None:
-        return ChatFormat(model.tokenizer, self.template, model.key).template
+        return ChatFormat(model.tokenizer, self.template, model.key, options=dict(self.template_options)).template
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores, is_closed = self._score(predictions, examples)
@@ -237,7 +239,11 @@ def describe_prompts(features: Features, model: Model, template: TemplateName) -
 
 
 def instruct(
-    corpus: Corpus, template: TemplateName = "auto", scoring: Scoring | None = None, max_new_tokens: int = 64
+    corpus: Corpus,
+    template: TemplateName = "auto",
+    template_options: Mapping[str, Any] | None = None,
+    scoring: Scoring | None = None,
+    max_new_tokens: int = 64,
 ) -> Instruct:
     """Learn to answer prompts. Metrics: exact match for closed questions, ROUGE-L for others, loss.
 
@@ -247,6 +253,7 @@ def instruct(
         raise ConfigError(f"task.max_new_tokens is {max_new_tokens}; it must be at least 1.")
     return Instruct(
         template=template,
+        template_options=tuple((template_options or {}).items()),
         scoring=scoring or _infer_scoring(corpus),
         max_new_tokens=max_new_tokens,
         has_choices=any(len(options) > 1 for options in corpus.columns.get("choices", ())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ class Preference(Task):
     """
 
     template: TemplateName = "auto"
+    template_options: tuple[tuple[str, Any], ...] = ()
     beta: float = 0.1
     labels: tuple[str, ...] = ()
     name: str = "preference"
@@ -43,7 +45,8 @@ class Preference(Task):
         return RewardMargins(self.beta)
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0], model.virtual_tokens)
+        name = model.key.rpartition("-")[0]
+        chat = ChatFormat(model.tokenizer, self.template, name, model.virtual_tokens, dict(self.template_options))
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         answers = {name: chat.tokenize_completions(corpus.column(name)) for name in ("chosen", "rejected")}
         columns: dict[str, Any] = {}
@@ -67,7 +70,7 @@ class Preference(Task):
         return describe_prompts(features, model, self.template)
 
     def chat_template(self, model: Model) -> str | None:
-        return ChatFormat(model.tokenizer, self.template, model.key).template
+        return ChatFormat(model.tokenizer, self.template, model.key, options=dict(self.template_options)).template
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores = self.score_examples(predictions, examples)
@@ -80,8 +83,10 @@ class Preference(Task):
         return scores
 
 
-def preference(template: TemplateName = "auto", beta: float = 0.1) -> Preference:
+def preference(
+    template: TemplateName = "auto", template_options: Mapping[str, Any] | None = None, beta: float = 0.1
+) -> Preference:
     """Learn from pairs of answers which one is better (DPO). Metrics: accuracy, reward margin."""
     if beta <= 0:
         raise ConfigError(f"task.beta is {beta}; it must be above 0.")
-    return Preference(template=template, beta=beta)
+    return Preference(template=template, template_options=tuple((template_options or {}).items()), beta=beta)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from motet.core.errors import ConfigError, DataError, first_line
@@ -38,13 +40,22 @@ class TruncatedPrompt(NamedTuple):
 class ChatFormat:
     """Writes prompts as a model expects them. A completion follows its prompt and ends with `end_token`.
 
-    `template` is the chat template that replaces the tokenizer's own, if one does.
+    `template` is the chat template that replaces the tokenizer's, if one does. `is_own` is True if the layout is that
+    of the tokenizer.
     """
 
     def __init__(
-        self, tokenizer: Any, template: TemplateName | Literal["none"], model: str, virtual_tokens: Sequence[int] = ()
+        self,
+        tokenizer: Any,
+        template: TemplateName | Literal["none"],
+        model: str,
+        virtual_tokens: Sequence[int] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`virtual_tokens` come before every prompt and are never cut. With "none", prompts have no layout."""
+        """`virtual_tokens` come before every prompt and are never cut. With "none", prompts have no layout.
+
+        `options` are variables that the tokenizer's template reads.
+        """
         self.tokenizer, self.model, self.virtual_tokens = tokenizer, model, list(virtual_tokens)
         if template == "chat" and not has_chat_template(tokenizer):
             raise ConfigError(
@@ -52,12 +63,15 @@ class ChatFormat:
                 "for a plain layout, or choose a model that is tuned for chat."
             )
         self.template: str | None = None
-        if template in ("alpaca", "none") or not has_chat_template(tokenizer):
+        self.is_own = template in ("auto", "chat") and has_chat_template(tokenizer)
+        if options:
+            self.template = _set_options(tokenizer, self.is_own, options, model)
+        if not self.is_own:
             start = "{{ bos_token }}" if starts_with_bos(tokenizer) else ""
             self.template = start + (_CONTINUATION if template == "none" else _ALPACA)
         else:
             self._check_template()
-        end_token = find_end_token(tokenizer) if self.template is None else tokenizer.eos_token_id
+        end_token = find_end_token(tokenizer) if self.is_own else tokenizer.eos_token_id
         if end_token is None:
             raise ConfigError(
                 f"the tokenizer of {model} has no end-of-text token, so completions cannot end; expected eos_token in "
@@ -71,7 +85,7 @@ class ChatFormat:
             return _apply_template(self.tokenizer, turns, self.template, add_generation_prompt=True)
         except Exception as error:  # templates are programs of the model's authors and raise anything
             roles = ", ".join(turn.role for turn in turns)
-            template = f"the chat template of {self.model}" if self.template is None else "Alpaca's layout of prompts"
+            template = f"the chat template of {self.model}" if self.is_own else "Alpaca's layout of prompts"
             raise ConfigError(
                 f"{template} fails on a conversation with the roles {roles} ({first_line(error)[:_MAX_QUOTED]})."
             ) from None
@@ -87,7 +101,7 @@ class ChatFormat:
             try:
                 texts.append(self.render_prompt(turns))
             except ConfigError as error:
-                other_template = ", or set task.template=alpaca" if self.template is None else ""
+                other_template = ", or set task.template=alpaca" if self.is_own else ""
                 advice = f"Change the row{other_template}."
                 raise DataError(f"{name}, {describe_row(row)}: {error} {advice}") from None
         return [[*self.virtual_tokens, *prompt] for prompt in self._tokenize(texts)]
@@ -128,6 +142,22 @@ class ChatFormat:
 def describe_row(row: int) -> str:
     """Return a name for a row of a corpus. It does not quote the text, which may be private."""
     return f"row {row} (from 0, training rows before test rows)"
+
+
+def _set_options(tokenizer: Any, is_own: bool, options: Mapping[str, Any], model: str) -> str:
+    """Return the tokenizer's chat template with variables that are set, so that an exported model has them too."""
+    own = tokenizer.get_chat_template() if is_own else ""
+    for name, value in options.items():
+        if not re.search(rf"\b{re.escape(name)}\b", own):
+            used = f"the chat template of {model} does not read it" if is_own else "prompts have Alpaca's layout"
+            raise ConfigError(
+                f"task.template_options has '{name}', but {used}; expected a variable of the chat template, such as "
+                f"enable_thinking for Qwen3. Remove task.template_options.{name}."
+            )
+        if not isinstance(value, str | int | float | bool):
+            raise ConfigError(f"task.template_options.{name} is {value!r}; expected a text, a number, true or false.")
+    # transformers drops the end of a line that has only a statement.
+    return "".join(f"{{% set {name} = {json.dumps(value)} %}}\n" for name, value in options.items()) + own
 
 
 def has_chat_template(tokenizer: Any) -> bool:
