@@ -390,7 +390,9 @@ def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificat
     connections.stop_listening()
 
 
-def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_path: Path) -> None:
+def test_tls_failures_that_stay_end_the_attempt_to_join(
+    certificates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     create_certificates(tmp_path, ["server.example"])  # another authority, and another name
     right, wrong = TlsFiles(authority=tmp_path / "ca.pem"), TlsFiles(authority=certificates / "ca.pem")
 
@@ -407,6 +409,7 @@ def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_
         error = join(address, tls)
         assert isinstance(error, ConfigError)
         assert reason in str(error)
+    assert capfd.readouterr().err == ""  # gRPC would write lines of its own into a log of JSON objects
     connections.stop_listening()
     for tls in (wrong, right, None):  # a server that is down may come back
         error = try_to_join(lambda tls=tls: GrpcServerLink(address, tls), seconds=0.2)

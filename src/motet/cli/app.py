@@ -51,7 +51,7 @@ TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Dat
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-_FILE_ADVICE = "Check permissions and disk space, or use another folder (--out)."
+_FILE_ADVICE = "Check permissions and disk space, or use another folder (--out, or --state-dir of a client)."
 _USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 

@@ -145,7 +145,7 @@ class Connections:
         with self.changed:
             if len(self.rejected) < MAX_COUNTED_SENDERS or sender in self.rejected:
                 self.rejected[sender] += 1
-        _log.info("a message of %s was rejected: %s", sender, reason, extra={"client": sender})
+        _log.warning("a message of %s was rejected: %s", sender, reason, extra={"client": sender})
         if close_link or not clients or self.rejected[sender] % MAX_INVALID_MESSAGES == 0:
             link.send(OutgoingMessage.from_value(Rejection(reason)))
             link.close()

@@ -6,6 +6,7 @@ Each client opens one bidirectional stream, so clients need no open port. Messag
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.receive_queue import ReceiveQueue
 from motet.transport.tls_diagnosis import TlsFiles, build_tls_context, find_tls_error
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # anyone who connects can make it write lines, also into a JSON log
 try:
     import grpc
 except ImportError:  # pragma: no cover

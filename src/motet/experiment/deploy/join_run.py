@@ -12,6 +12,7 @@ from motet.experiment.build.component_builders import resolve_defaults
 from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
+from motet.report.log_lines import limit_repeats
 from motet.transport.addresses import require_tls
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
@@ -32,6 +33,7 @@ def join_run(
     options: JoinOptions, connect: ConnectServer, token: str, give_up_after: float, log: Callable[[str], None]
 ) -> JoinResult:
     """Answer the server's requests until the run is over."""
+    log = limit_repeats(log)  # a server that is down for hours
     if options.data is None and options.config is None:
         raise ConfigError("join: pass --data with your own texts, or --recipe to simulate clients of a recipe.")
     if options.data is None and options.policy != JoinPolicy():
