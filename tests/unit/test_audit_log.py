@@ -53,9 +53,18 @@ def test_every_change_breaks_the_chain(path: Path, change: str) -> None:
         AuditLog(path)
 
 
-def test_a_line_that_a_crash_left_unfinished_is_removed(path: Path) -> None:
+class Context:
+    invoked_subcommand = None
+
+
+def test_a_line_that_a_crash_left_unfinished_is_no_change_and_is_removed(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with path.open("a") as file:
         file.write('{"time": 17000')
+    assert len(read_audit_log(path)) == 3  # nobody has changed it
+    audit(Context(), path)  # type: ignore[arg-type]
+    assert "The last line is unfinished" in capsys.readouterr().out
     log = AuditLog(path)
     log.append("sent", run="0123abcd", bytes=1)
     log.close()
@@ -63,12 +72,10 @@ def test_a_line_that_a_crash_left_unfinished_is_removed(path: Path) -> None:
 
 
 def test_the_command_verifies_and_prints_the_log(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Context:
-        invoked_subcommand = None
-
     audit(Context(), path.parent.parent)  # type: ignore[arg-type]
     output = capsys.readouterr().out
     assert "3 lines, the chain of hashes is intact" in output
+    assert "unfinished" not in output
     assert "asked    run 0123abcd, round 0, method fedavg.train, digest aaaaaaaaaaaa…, epsilon 1.25" in output
     head = read_audit_log(path)[-1]["hash"]
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")

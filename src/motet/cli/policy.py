@@ -43,7 +43,7 @@ def audit(
 ) -> None:
     """Verify the audit logs of this machine's clients, and print what servers asked and what was sent."""
     from motet.core.errors import ConfigError
-    from motet.experiment.deploy.audit_log import AUDIT_FILE, format_entry, read_audit_log
+    from motet.experiment.deploy.audit_log import AUDIT_FILE, format_entry, has_torn_line, read_audit_log
     from motet.missing_paths import describe_missing
 
     if context.invoked_subcommand is not None:
@@ -58,6 +58,8 @@ def audit(
         raise ConfigError(f"no line has the hash {head}; lines were removed, or this is another log.")
     for file, entries in logs.items():
         echo(f"{file}: {len(entries)} lines, the chain of hashes is intact")
+        if has_torn_line(file):
+            echo("The last line is unfinished: the client writes it now, or was killed then. It does not count.")
         for entry in entries:
             echo(format_entry(entry))
         echo(f"head: {entries[-1]['hash'] if entries else 'none'}")

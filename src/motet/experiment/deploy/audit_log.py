@@ -52,7 +52,7 @@ class AuditLog:
 
 
 def read_audit_log(path: Path) -> list[Entry]:
-    """Read a log and verify its chain of hashes."""
+    """Read a log and verify its chain of hashes. A last line without its end does not count: it is still being written."""
     entries: list[Entry] = []
     previous = FIRST_HASH
     for number, line in enumerate(_read_lines(path), 1):
@@ -69,6 +69,12 @@ def read_audit_log(path: Path) -> list[Entry]:
         previous = entry["hash"]
         entries.append(entry)
     return entries
+
+
+def has_torn_line(path: Path) -> bool:
+    """Return True if the last line has no end: its client was killed while it wrote it, or is writing it now."""
+    data = path.read_bytes()
+    return bool(data) and not data.endswith(b"\n")
 
 
 def format_entry(entry: Entry) -> str:
@@ -96,7 +102,7 @@ def _hash_entry(entry: Entry) -> str:
 def _read_lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            yield from file
+            yield from (line for line in file if line.endswith(b"\n"))
     except OSError as error:
         raise ConfigError(
             f"audit log: {describe_read_error(path, error)} A client writes it in its --state-dir."
