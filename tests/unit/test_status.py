@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -96,6 +97,20 @@ def test_the_page_shows_the_status_of_the_run(page: str) -> None:
         assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
     with pytest.raises(HTTPError, match="404"):
         urlopen(page + "../../etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, "10 of 40 done, about 6 min left"),
+        ({"rounds_timed": 0, "round_seconds": 0.0}, "10 of 40 done"),
+        ({"done": 40}, "40 of 40 done"),
+        ({"state": "stopped: the server is gone"}, "10 of 40 done"),
+    ],
+)
+def test_the_time_left_is_that_of_rounds_since_the_server_started(changes: dict[str, Any], rounds: str) -> None:
+    status = {"state": "running", "rounds": 40, "done": 10, "rounds_timed": 5, "round_seconds": 60.0, **changes}
+    assert format_status(status).splitlines()[1] == f"rounds      {rounds}"
 
 
 def test_a_page_that_other_machines_can_reach_needs_a_token(status: RunStatus) -> None:

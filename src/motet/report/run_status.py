@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from motet.core.errors import ConfigError, RunError
 from motet.missing_paths import describe_missing
+from motet.report.benchmark_progress import format_duration
 from motet.report.progress import format_megabytes
 from motet.report.run_callback import RunCallback
 from motet.transport.folder_lock import find_lock_owner
@@ -131,7 +132,7 @@ def format_status(status: Mapping[str, Any]) -> str:
     """Format a status for the terminal, one fact per line."""
     lines = [f"{status.get('run', 'run')}: {status.get('state', 'unknown')}"]
     if "rounds" in status:
-        lines.append(f"rounds      {status.get('done', 0)} of {status['rounds']} done")
+        lines.append(f"rounds      {status.get('done', 0)} of {status['rounds']} done{_describe_time_left(status)}")
     if status.get("cohort"):
         lines.append(f"this round  {status.get('answered', 0)} of {status['cohort']} clients answered")
     for name, key in (("connected", "connected"), ("missing", "away")):
@@ -149,6 +150,14 @@ def format_status(status: Mapping[str, Any]) -> str:
     if status.get("refused"):
         lines.append(f"rejected    {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
     return "\n".join(lines)
+
+
+def _describe_time_left(status: Mapping[str, Any]) -> str:
+    """Return how long the remaining rounds take if they are like those since the server started."""
+    left = status["rounds"] - status.get("done", 0)
+    if status.get("state") != "running" or not left or not status.get("rounds_timed"):
+        return ""
+    return f", about {format_duration(left * status['round_seconds'] / status['rounds_timed'])} left"
 
 
 def read_status(source: str, token: str = "") -> dict[str, Any]:
