@@ -20,13 +20,9 @@ from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compa
 from motet.report.significance import MIN_SEEDS, Comparison
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
-_SETTINGS_OF_A_RUN = (
-    "seed",
-    "device",
-    "transport",
-    "checkpoint",
-    "track",
-)  # the runs of one method may differ in these
+# The runs of one method may differ in these.
+_SETTINGS_OF_A_RUN = ("seed", "device", "transport", "checkpoint", "track")
+_SPREAD_NAMES = {"worst_decile": "worst 10 %"}  # as in the table of a run
 
 
 @dataclass(frozen=True)
@@ -132,8 +128,8 @@ def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
         results[f"best {primary_metric}"] = summary["best"][primary_metric]
     best_dev_round = summary.get("dev_best") or {}
     if primary_metric in best_dev_round.get("test", {}):
-        results[f"{primary_metric} of the best round on dev"] = best_dev_round["test"][primary_metric]
-    local = {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
+        results[f"dev-best {primary_metric}"] = best_dev_round["test"][primary_metric]
+    local = {f"clients: {_SPREAD_NAMES.get(name, name)}": value for name, value in summary["clients_final"].items()}
     results = {**local, **results} if is_personal(summary) else {**results, **local}
     results["MB up"] = summary["bytes"]["payload_up"] / 1e6
     results["MB down"] = summary["bytes"]["payload_down"] / 1e6
