@@ -30,11 +30,7 @@ def natural(
     _check_column(corpus, column)
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
-    if num_unowned := int(counts[names == NO_GROUP].sum()):
-        raise ConfigError(
-            f"{corpus.name}: {num_unowned:,} rows have no value in column '{column}', and they would be training rows. "
-            "Remove data.resplit and partition.merge, or give every row a value."
-        )
+    _check_owners(corpus, column, int(counts[names == NO_GROUP].sum()))
     excluded = _find_values(corpus, column, Trait(names, codes), held_out)
     counts[excluded] = 0
     num_values = int((counts > 0).sum())
@@ -92,6 +88,15 @@ def _check_column(corpus: Corpus, column: str) -> None:
         f"{', '.join(corpus.columns)}.{did_you_mean(column, corpus.columns)} If your file has a column '{column}', "
         f"set data.client={column} and leave partition.column out."
     )
+
+
+def _check_owners(corpus: Corpus, column: str, num_unowned: int) -> None:
+    """Reject training rows without a value. Only test rows may have none, unless the recipe mixes both."""
+    if num_unowned:
+        raise ConfigError(
+            f"{corpus.name}: {num_unowned:,} rows have no value in column '{column}', and they would be training rows. "
+            "Remove data.resplit and partition.merge, or give every row a value."
+        )
 
 
 def _find_values(corpus: Corpus, column: str, trait: Trait, held_out: tuple[str, ...]) -> np.ndarray:
