@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -53,6 +55,7 @@ from motet.transport.tls_diagnosis import TlsFiles
 from motet.transport.wait_policy import WaitPolicy
 from motet.wire import deserialize, serialize
 
+ROOT = Path(__file__).parents[2]
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 Connect = Callable[[], ServerLink]
 Listen = Callable[[Connections], Connect]
@@ -390,9 +393,33 @@ def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificat
     connections.stop_listening()
 
 
-def test_tls_failures_that_stay_end_the_attempt_to_join(
-    certificates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_grpc_writes_no_lines_of_its_own(certificates: Path) -> None:
+    """They would be lines of another format in a JSON log, and anyone who connects without TLS could cause them."""
+    script = """
+import socket, sys
+from pathlib import Path
+from tests.networks import make_admission
+from motet.transport.connections import Connections
+from motet.transport.grpc import serve_grpc
+from motet.transport.tls_diagnosis import TlsFiles
+
+folder = Path(sys.argv[1])
+connections = Connections(make_admission("client-0"))
+address = serve_grpc(connections, "127.0.0.1:0", TlsFiles(folder / "localhost.key", folder / "localhost.pem"))
+with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=60) as stranger:
+    stranger.sendall(b"not TLS")
+    print("closed" if stranger.recv(1) == b"" else "answered")
+connections.stop_listening()
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    command = [sys.executable, "-c", script, str(certificates)]
+    process = subprocess.run(
+        command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, "closed\n", "")
+
+
+def test_tls_failures_that_stay_end_the_attempt_to_join(certificates: Path, tmp_path: Path) -> None:
     create_certificates(tmp_path, ["server.example"])  # another authority, and another name
     right, wrong = TlsFiles(authority=tmp_path / "ca.pem"), TlsFiles(authority=certificates / "ca.pem")
 
@@ -409,7 +436,6 @@ def test_tls_failures_that_stay_end_the_attempt_to_join(
         error = join(address, tls)
         assert isinstance(error, ConfigError)
         assert reason in str(error)
-    assert capfd.readouterr().err == ""  # gRPC would write lines of its own into a log of JSON objects
     connections.stop_listening()
     for tls in (wrong, right, None):  # a server that is down may come back
         error = try_to_join(lambda tls=tls: GrpcServerLink(address, tls), seconds=0.2)

@@ -85,7 +85,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["algorithm.type=fedavgg"], "no 'fedavgg'. Did you mean 'fedavg'? All 37 names: motet list algorithms"),
         (
             ["solver.learning_rate=1"],
-            "unknown option 'learning_rate'. Did you mean 'lr'? All 15 names: motet list keys",
+            "unknown option 'learning_rate'. Did you mean 'lr'? All 16 names: motet list keys",
         ),
         (["learning-rate=1"], "recipe: unknown option 'learning-rate'. Did you mean 'solver.lr'?"),
         (["epochs=1"], "recipe: unknown option 'epochs'. Did you mean 'solver.epochs'?"),

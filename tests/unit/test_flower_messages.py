@@ -129,5 +129,5 @@ def test_an_app_with_functions_for_messages_says_what_it_lacks(flower: Any) -> N
         motet.run(federate(flower, arrays={"extra": flower.Array(np.zeros(1))}), "fedavg", rounds=1)
     with pytest.raises(RunError, match="lack 'num-examples'"):
         motet.run(federate(flower, metrics={"train_loss": 0.5}), "fedavg", rounds=1)
-    with pytest.raises(ConfigError, match="give first_weights"):
+    with pytest.raises(ConfigError, match="pass first_weights"):
         importlib.import_module("motet.flower").create_clients(make_app(flower), {"a": {}})

@@ -94,12 +94,12 @@ def test_a_model_names_no_weights_outside_of_the_files_that_its_hash_covers(
     with safe_open(far, "pt") as weights:
         index = {"metadata": {}, "weight_map": dict.fromkeys(weights.keys(), name)}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match=r"model.safetensors.index.json names the weights '.*far.safetensors'"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors\.index\.json names the weights '"):
         load({"name": f"{prefix}{folder}"})
     (folder / "model.safetensors.index.json").unlink()
     config = json.loads((folder / "config.json").read_text()) | {"transformers_weights": name}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"config.json names the weights '.*far.safetensors'"):
+    with pytest.raises(ConfigError, match=r"config\.json names the weights '"):
         load({"name": f"{prefix}{folder}"})
 
 

@@ -122,22 +122,20 @@ def join(
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
     use_log_format(log_format)
-    permissions = (allow_plain_updates, allow_unverified_peers, allow_model or [], allow_utility_reports)
-    join_policy = _choose_policy(policy, *permissions)
+    limits = _choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model, allow_utility_reports)
     client = _parse_client(name, data, settings, recipe, state_dir, state_key, group, device, precision)
-    client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
+    client = replace(client, sums_only=secure_only, policy=limits, identities=identities, server=server)
     flags = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel, "server_key": server_key}
     connect = _make_connector(transport, server, client.names[0], flags)
-    secret = _find_token(token, state_dir, client)
-    _take_part(client, connect, secret, connect_timeout, quiet=quiet, save=save, trust_remote_code=trust_remote_code)
+    _take_part(client, connect, token, connect_timeout, quiet=quiet, save=save, trust_remote_code=trust_remote_code)
 
 
 def _choose_policy(
-    file: Path | None, plain_updates: bool, unverified_peers: bool, models: list[str], utility_reports: bool
+    file: Path | None, plain_updates: bool, unverified_peers: bool, models: list[str] | None, utility_reports: bool
 ) -> JoinPolicy:
     from motet.experiment.deploy.join_policy import choose_policy
 
-    return choose_policy(file, plain_updates, unverified_peers, models, utility_reports)
+    return choose_policy(file, plain_updates, unverified_peers, models or [], utility_reports)
 
 
 def _parse_client(
@@ -183,7 +181,7 @@ def _make_connector(transport: str, server: str, client: str, flags: Mapping[str
 def _take_part(
     client: JoinOptions,
     connect: ConnectServer,
-    token: str,
+    token_source: str,
     connect_timeout: float,
     *,
     quiet: bool,
@@ -199,7 +197,7 @@ def _take_part(
         require_empty(save)
     log = _ignore if quiet else partial(print_line, client=client.names[0])
     with allow_remote_code(trust_remote_code):
-        result = join_run(client, connect, token, connect_timeout, log)
+        result = join_run(client, connect, _find_token(token_source, client), connect_timeout, log)
     log(result.reason)
     if save is not None:
         _save_models(result.run_folder, save, client.state_key)
@@ -220,7 +218,7 @@ def _save_models(run_folder: Path | None, to: Path, key: EncryptionKey | None) -
         print_line(export_joined_model(run_folder, to / name, best=name == "best", state_key=key))
 
 
-def _find_token(source: str, state_dir: Path, client: JoinOptions) -> str:
+def _find_token(source: str, client: JoinOptions) -> str:
     """Return the token from a file or an environment variable.
 
     Without one, derive it from the state key, or else from a secret of the state folder.
@@ -228,7 +226,7 @@ def _find_token(source: str, state_dir: Path, client: JoinOptions) -> str:
     from motet.experiment.deploy.join_secret import derive_join_token
 
     secret = None if client.state_key is None else client.state_key.derive("join")
-    return read_secret(source) or derive_join_token(state_dir, client.server, secret)
+    return read_secret(source) or derive_join_token(client.state_folder.parent, client.server, secret)
 
 
 def _ignore(text: str) -> None: ...

@@ -174,9 +174,9 @@ class ServerCertificate:
         return credentials
 
     def _load(self) -> Any:
+        key, certificate, authority = map(_read_pem, (self.tls.key, self.tls.certificate, self.tls.authority))
         build_tls_context(self.tls)  # explains what gRPC only rejects
-        pair = (_read_pem(self.tls.key), _read_pem(self.tls.certificate))
-        return grpc.ssl_server_certificate_configuration([pair], _read_pem(self.tls.authority))
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _read_stamps(self) -> list[Stamp | None]:
         return [read_stamp(file) for file in (self.tls.key, self.tls.certificate, self.tls.authority) if file]

@@ -64,30 +64,17 @@ class RoundEngine:
         accountant_folder: Path | None = None,
         hooks: EngineHooks = EngineHooks(),
     ) -> None:
-        components = plan.components
         self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
-        self.runtime = ClientRuntime(
-            components.client_programs,
-            keep_optimizers(plan.federation.context, client_states, plan.algorithm, plan.rounds),
-            executor,
-            client_states,
-            components.channel,
-            required_wrappers=components.required_wrappers,
-            tamper=make_tamper(plan, is_remote),
-            recorder=make_recorder(plan.cohort, plan.algorithm),
-        )
+        self.runtime = make_runtime(plan, executor, client_states, is_remote)
         self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
         self.network = emulate_network(plan, self.transport, is_remote)
         self.sampler = CohortSampler(plan, self.network)
         self.clock = make_clock(plan, self.network, self.transport, is_remote)
-        transport: Transport = self.clock or self.transport
-        if self.network is not None and (plan.is_asynchronous or plan.wait_policy.stop_at_quorum):
-            transport = AsyncTransport(self.network, plan.cohort_size if plan.is_asynchronous else None)
         self.mailbox = Mailbox(
-            transport,
+            choose_transport(plan, self.network, self.clock or self.transport),
             plan.wait_policy,
-            components.channel,
+            plan.components.channel,
             on_reply=hooks.on_client_done,
             durations=self.clock.durations if self.clock else {},
         )
@@ -222,6 +209,21 @@ class RoundEngine:
             raise error if reason in str(error) else type(error)(f"{error}{reason}") from None
 
 
+def make_runtime(plan: RunPlan, executor: Executor, client_states: ClientStates, is_remote: bool) -> ClientRuntime:
+    """Return what answers requests for the simulated clients of a run."""
+    components = plan.components
+    return ClientRuntime(
+        components.client_programs,
+        keep_optimizers(plan.federation.context, client_states, plan.algorithm, plan.rounds),
+        executor,
+        client_states,
+        components.channel,
+        required_wrappers=components.required_wrappers,
+        tamper=make_tamper(plan, is_remote),
+        recorder=make_recorder(plan.cohort, plan.algorithm),
+    )
+
+
 def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> EmulatedTransport | None:
     """Return the emulated network of a run; None without one. An asynchronous simulation always has one: its clock."""
     network = plan.network
@@ -233,6 +235,13 @@ def emulate_network(plan: RunPlan, transport: Transport, is_remote: bool) -> Emu
     if not isinstance(federation, Federation):
         return EmulatedTransport(transport, network, federation.clients)
     return EmulatedTransport(transport, network, federation.clients, lambda client: federation.participant(client).size)
+
+
+def choose_transport(plan: RunPlan, network: EmulatedTransport | None, transport: Transport) -> Transport:
+    """Return the transport of the rounds: one that delivers replies in the order of the virtual clock if that matters."""
+    if network is not None and (plan.is_asynchronous or plan.wait_policy.stop_at_quorum):
+        return AsyncTransport(network, plan.cohort_size if plan.is_asynchronous else None)
+    return transport
 
 
 def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
