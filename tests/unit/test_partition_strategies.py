@@ -316,15 +316,15 @@ def test_label_skew_without_labels_raises_an_error_with_alternatives() -> None:
         label(corpus, Seed(0), clients=2)
 
 
-def test_held_out_values_are_no_clients_and_make_up_the_global_test_set() -> None:
+def test_held_out_clients_take_no_part_and_make_up_the_global_test_set() -> None:
     names = ["al"] * 4 + ["bo"] * 3 + ["zoe"] * 2 + ["al", "zoe", "bo", "zoe"] + ["al"] * 5
     corpus = build_corpus(client=names, train=9)
-    partition = natural(corpus, Seed(0), held_out=("zoe",))
+    partition = natural(corpus, Seed(0), held_out_clients=("zoe",))
     assert list(partition.clients) == ["al", "bo"]
     assert set(partition.train.rows) == set(range(7)) and set(partition.test.rows) == {9, 11, *range(13, 18)}
     assert partition.global_test is not None and partition.global_test.tolist() == [10, 12]
-    with pytest.raises(ConfigError, match=r"held_out has 'zoey'.*Did you mean 'zoe'\?"):
-        natural(corpus, Seed(0), held_out=("zoey",))
+    with pytest.raises(ConfigError, match=r"held_out_clients has 'zoey'.*Did you mean 'zoe'\?"):
+        natural(corpus, Seed(0), held_out_clients=("zoey",))
 
 
 def test_clients_with_few_examples_are_dropped() -> None:

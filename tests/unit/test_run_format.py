@@ -48,6 +48,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed(run: Path, capsys: pytes
         "wait_policy": {"quorum": 0.8, "eager": True},
         "secure": {"type": "secagg", "outside": "clip", "minimum": 4, "largest_weight": 9.0, "privacy": 0.4},
         "network": {"work": [1.0, 2.0]},
+        "partition": {"type": "natural", "held_out": ["mail"]},
         "cohort": {"sampler": "oort"},
         "server": {"type": "apply"},
     }
@@ -56,7 +57,7 @@ def test_a_run_with_former_names_of_keys_can_be_resumed(run: Path, capsys: pytes
     assert config.wait_policy.stop_at_quorum
     assert config.network is not None
     assert config.network.compute_seconds == (1.0, 2.0)
-    assert config.digest == "9571e34fafa34281"
+    assert config.digest == "b5b596d55bcc79c5"
     assert capsys.readouterr().err == ""
 
 

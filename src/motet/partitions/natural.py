@@ -20,18 +20,18 @@ def natural(
     seed: Seed,
     column: str = "client",
     min_examples: int | None = None,
-    held_out: tuple[str, ...] = (),
+    held_out_clients: tuple[str, ...] = (),
 ) -> Partition:
     """Make each value of a column (author, domain, mailbox) with at least min_examples training examples a client.
 
-    The values in `held_out` do not become clients, and no client trains on their rows. The global test set has
+    The values in `held_out_clients` do not become clients, and no client trains on their rows. The global test set has
     only their test rows, so it shows how models do on domains or tasks that no client has.
     """
     _check_column(corpus, column)
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
     _check_owners(corpus, column, int(counts[names == NO_GROUP].sum()))
-    excluded = _find_values(corpus, column, Trait(names, codes), held_out)
+    excluded = _find_codes(corpus, column, Trait(names, codes), held_out_clients)
     counts[excluded] = 0
     num_values = int((counts > 0).sum())
     if num_values < 2:
@@ -48,8 +48,8 @@ def natural(
     train, test, client_names = split_by_trait(corpus, Trait(names, codes), selected)
     recipe: dict[str, Any] = {"type": "natural", "column": column, "min_examples": min_examples}
     global_test = None
-    if held_out:
-        recipe["held_out"] = list(held_out)
+    if held_out_clients:
+        recipe["held_out_clients"] = list(held_out_clients)
         global_test = corpus.num_train + np.flatnonzero(np.isin(codes[corpus.num_train :], excluded))
     if len(selected) < num_values:
         recipe["dropped_clients"] = num_values - len(selected)
@@ -99,15 +99,15 @@ def _check_owners(corpus: Corpus, column: str, num_unowned: int) -> None:
         )
 
 
-def _find_values(corpus: Corpus, column: str, trait: Trait, held_out: tuple[str, ...]) -> np.ndarray:
-    """Return the codes of the values in `held_out`, each of which must have test rows."""
+def _find_codes(corpus: Corpus, column: str, trait: Trait, values: tuple[str, ...]) -> np.ndarray:
+    """Return the codes of `held_out_clients`, each of which must have test rows."""
     in_test = [str(value) for value in trait.categories[np.unique(trait.codes[corpus.num_train :])]]
-    if missing := next((value for value in held_out if value not in in_test), None):
+    if missing := next((value for value in values if value not in in_test), None):
         raise ConfigError(
-            f"partition.held_out has '{missing}', but no test row has this value in column '{column}'. Name values of "
-            f"that column, such as '{in_test[0]}'.{did_you_mean(missing, in_test)}"
+            f"partition.held_out_clients has '{missing}', but no test row has this value in column '{column}'. Name values "
+            f"of that column, such as '{in_test[0]}'.{did_you_mean(missing, in_test)}"
         )
-    return np.flatnonzero(np.isin(trait.categories, held_out))
+    return np.flatnonzero(np.isin(trait.categories, values))
 
 
 def _rows_by_client(clients: np.ndarray, num_clients: int) -> ClientRows:

@@ -32,6 +32,7 @@ RENAMED_IN_STORED_RUNS: dict[str, str] = {
     "secure.privacy": "secure.colluders",
     "secure.largest_weight": "secure.max_weight",
     "secure.outside": "secure.out_of_range",
+    "partition.held_out": "partition.held_out_clients",
 }
 RENAMED_KEYS: dict[str, str] = {
     **RENAMED_IN_STORED_RUNS,
