@@ -64,7 +64,7 @@ def data_inspect(
     if to is not None and to.exists():
         raise ConfigError(f"--to: '{to}' exists already; choose a new file.")
     result = inspect_path(path, source, settings or [])
-    print_inspection(result.inspection)
+    print_inspection(result.inspection, left_out="unused columns" if result.unused else "")
     if result.guess:
         echo(f"The columns are a guess: {result.guess}. If it is wrong, set the right ones.")
     if result.unused:

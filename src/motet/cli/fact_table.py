@@ -29,11 +29,11 @@ def print_columns(texts: Mapping[str, str], name_width: int) -> None:
         echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
 
 
-def print_inspection(inspection: CorpusInspection) -> None:
-    """Print the inspection of a corpus, and an empty line."""
+def print_inspection(inspection: CorpusInspection, left_out: str = "") -> None:
+    """Print the inspection of a corpus without the row `left_out`, and an empty line."""
     from motet.datasets.inspection.inspection_table import describe_inspection
 
-    print_facts(describe_inspection(inspection))
+    print_facts({name: text for name, text in describe_inspection(inspection).items() if name != left_out})
     echo()
 
 

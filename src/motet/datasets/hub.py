@@ -9,13 +9,12 @@ from motet.core.errors import ConfigError, DataError, first_line
 from motet.core.install_hint import install_command
 from motet.datasets.arrow_files import add_record_batches
 from motet.datasets.column_names import optional_groups
-from motet.datasets.column_types import cast_columns
 from motet.datasets.corpus import Corpus
 from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.local_files import convert_table
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import split_rows
-from motet.datasets.task_inference import infer_task
 from motet.hub_access import hub_access
 
 
@@ -35,11 +34,8 @@ def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
     for split in ("train", test_split) if test_split else ("train",):
         _add_split(name, split, dataset[split], options, builder, log)
         num_train = num_train or builder.num_rows
-    table, task, log.task_reason = builder.build(), options.task, "task.type"
-    if task is None:
-        task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
     log.note("The splits are train and " + (test_split or "a share of its rows") + ".")
-    columns = cast_columns(table, task, log, num_train, options.repair_tags)
+    task, columns = convert_table(name, builder, options, log, num_train)
     report = log.build_report(builder.num_rows)
     if test_split is None:
         return split_rows(name, task, columns, test_share, report)

@@ -22,8 +22,10 @@ from motet.datasets.raw_table import TableBuilder
 from motet.datasets.read_log import ReadLog
 from motet.datasets.saved_datasets import is_saved_dataset, plan_saved_dataset
 from motet.datasets.splits import split_rows
-from motet.datasets.task_inference import infer_task
+from motet.datasets.task_inference import infer_task, unused_columns
 from motet.missing_paths import describe_missing
+
+PRODIGY_COLUMNS = {"_task_hash", "answer"}
 
 
 def load_local_corpus(path: Path, test: Path | None, options: ReadOptions, test_share: float) -> Corpus:
@@ -69,17 +71,30 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
         num_train = builder.num_rows if part.split == "train" else num_train
     if num_train == 0:
         raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
-    table, task = builder.build(), options.task
-    if task is None:
-        task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
-    else:
-        log.task_reason = "task.type"
-    columns = cast_columns(table, task, log, num_train, options.repair_tags)
-    _note_rows_without_client(columns, num_train, log)
+    task, columns = convert_table(name, builder, options, log, num_train)
     report = log.build_report(builder.num_rows)
     if num_train < builder.num_rows:
         return Corpus(name, task, columns, num_train, report)
     return split_rows(name, task, columns, test_share, report, split_key=OWN_DATA_SPLIT)
+
+
+def convert_table(
+    name: str, builder: TableBuilder, options: ReadOptions, log: ReadLog, num_train: int
+) -> tuple[str, dict[str, Sequence[Any]]]:
+    """Return the task of a table and its columns, converted to the types that the task needs."""
+    table, task, log.task_reason = builder.build(), options.task, "task.type"
+    if task is None:
+        task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
+    columns = cast_columns(table, task, log, num_train, options.repair_tags)
+    unused = [name for name in unused_columns(task, table.columns) if log.columns.get(name, "").startswith("column ")]
+    log.unused_columns = (*unused, *builder.other_columns)
+    log.columns = {name: source for name, source in log.columns.items() if name not in unused}
+    if builder.other_columns.keys() >= PRODIGY_COLUMNS:
+        log.warn(
+            "The column 'answer', in which Prodigy writes accept, reject or ignore, is not read. Keep only rows with accept."
+        )
+    _note_rows_without_client(columns, num_train, log)
+    return task, columns
 
 
 def _note_rows_without_client(columns: Mapping[str, Sequence[Any]], num_train: int, log: ReadLog) -> None:

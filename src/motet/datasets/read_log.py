@@ -24,6 +24,7 @@ class ReadLog:
         self.origin = origin
         self.columns: dict[str, str] = {}
         self.task_reason = ""
+        self.unused_columns: tuple[str, ...] = ()
         self._files: dict[Path, SourceFile] = {}
         self._ignored: dict[str, None] = {}
         self._dropped: dict[str, DroppedRows] = {}
@@ -112,6 +113,7 @@ class ReadLog:
             changes=dict(self._changes),
             columns=dict(self.columns),
             task_reason=self.task_reason,
+            unused_columns=self.unused_columns,
             notes=tuple(self._notes),
             warnings=tuple(self._warnings),
         )

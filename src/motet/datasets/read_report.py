@@ -50,6 +50,7 @@ class ReadReport:
     changes: Mapping[str, int] = field(default_factory=dict)  # what was repaired, and how often
     columns: Mapping[str, str] = field(default_factory=dict)  # column of the corpus -> where it comes from, and why
     task_reason: str = ""  # why the corpus has its task
+    unused_columns: tuple[str, ...] = ()  # of the files
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # notes that a user should see before training
 
@@ -84,7 +85,8 @@ class ReadReport:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReadReport:
-        tuples: dict[str, Any] = {name: tuple(values.get(name, ())) for name in ("ignored_files", "notes", "warnings")}
+        names = ("ignored_files", "unused_columns", "notes", "warnings")
+        tuples: dict[str, Any] = {name: tuple(values.get(name, ())) for name in names}
         tuples["files"] = tuple(SourceFile(**file) for file in values.get("files", ()))
         tuples["dropped"] = tuple(
             DroppedRows(**{**rows, "examples": tuple(rows.get("examples", ()))}) for rows in values.get("dropped", ())

@@ -7,8 +7,9 @@ from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.columns import ListColumn
+from motet.datasets.data_file import GROUP_COLUMNS
 from motet.datasets.instruction_columns import INSTRUCTION_COLUMNS, INSTRUCTION_TASKS, derivable_columns
-from motet.datasets.task_columns import TASK_COLUMNS, required_columns
+from motet.datasets.task_columns import TASK_COLUMNS, find_task_columns, required_columns
 
 OPTIONAL_COLUMNS = ("starts",)
 
@@ -37,13 +38,27 @@ def infer_task(name: str, table: Mapping[str, Any], other_columns: Collection[st
     if task not in INSTRUCTION_TASKS:
         other_columns = [*(column for column in columns if column in INSTRUCTION_COLUMNS), *other_columns]
         columns = [column for column in columns if column not in INSTRUCTION_COLUMNS]
-    if task == "lm" and other_columns:
-        raise DataError(
-            f"{name}: its columns are {', '.join([*columns, *other_columns])}. With a text alone, the task would be "
-            f"language modeling; {_suggest_column(other_columns)}, or set task.type=lm to ignore the other columns."
-        )
+    if task == "lm":
+        names = [*columns, *other_columns]
+        if unused := [column for column in names if column not in ("text", *GROUP_COLUMNS)]:
+            raise DataError(
+                f"{name}: its columns are {', '.join(names)}. With a text alone, the task would be language modeling; name "
+                f"the column with the labels, for example data.label={unused[0] if len(unused) == 1 else '…'}, or set "
+                "task.type=lm to ignore the other columns."
+            )
     used = [c for c in columns if c in required_columns(task)] or [c for c in columns if c in INSTRUCTION_COLUMNS]
     return task, f"inferred from the column{'s' if len(used) > 1 else ''} {', '.join(used)}"
+
+
+def unused_columns(task: str, columns: Collection[str]) -> list[str]:
+    """Return Motet's columns in a table that the task does not read. Some partitions may use them."""
+    names = find_task_columns(task, columns)
+    used = {*names.required, *names.optional_inputs, *GROUP_COLUMNS}
+    if task in INSTRUCTION_TASKS:
+        used.update(INSTRUCTION_COLUMNS)
+    if names.target not in columns:  # a column with this name stands for it
+        used.add("label")
+    return [column for column in columns if column not in used]
 
 
 def _name_columns(table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -64,10 +79,6 @@ def _name_columns(table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def _holds_lists(values: Any) -> bool:
     return isinstance(values, ListColumn) or (isinstance(values, list) and isinstance(values[0], list | tuple))
-
-
-def _suggest_column(other_columns: Collection[str]) -> str:
-    return f"name the column with the labels, for example data.label={next(iter(other_columns))}"
 
 
 def missing_columns_message(name: str, columns: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ def _describe(inspection: CorpusInspection) -> Iterator[tuple[str, str]]:
     yield "files", _describe_files(inspection)
     yield "ignored files", _join(report.ignored_files, MAX_FILES)
     yield "columns", ", ".join(f"{name}: {source}" for name, source in report.columns.items())
+    yield "unused columns", _join(report.unused_columns, MAX_LABELS)
     yield "rows", _describe_rows(inspection)
     yield "left out", _describe_dropped(inspection)
     yield "changed", ", ".join(f"{count:,} {what}" for what, count in report.changes.items())
