@@ -40,7 +40,7 @@ from motet.core.params import Params
 from motet.core.script import run_script
 from motet.core.weighted import Weighted
 from motet.core.work import Job
-from motet.experiment.deploy.actor_pool import ActorPool
+from motet.experiment.deploy.ray_actor_pool import ActorPool
 from motet.experiment.deploy.ray_executor import RayExecutor
 from motet.experiment.deploy.ray_transport import RayTransport, SumSetup
 from motet.report.figure_files import new_figure, save_figure

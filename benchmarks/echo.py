@@ -249,8 +249,8 @@ def ray_executor(count: int) -> Iterator[Executor]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from motet.experiment.deploy.actor_pool import ActorPool
     from motet.experiment.deploy.ray_actor import RayActor
+    from motet.experiment.deploy.ray_actor_pool import ActorPool
     from motet.experiment.deploy.ray_executor import RayExecutor
 
     class EchoActor(RayActor):  # moves jobs like the real actor, but builds no federation

@@ -17,7 +17,7 @@ from motet.core.script import Program, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Executor, Job, Work
 from motet.experiment.deploy.ray_actor import RayActor
-from motet.experiment.deploy.remote_terms import TaskStates, TermRunner
+from motet.experiment.deploy.ray_partial_sums import PartialSumRunner, TaskStates
 from motet.transport.client_runtime import ClientRuntime
 
 MEAN_SECONDS = 0.1  # of an emulated client
@@ -107,4 +107,4 @@ class EmulatingActor(RayActor):
         self.executor, self.shared_values, self.runners = PauseExecutor(), {}, {}
         for training in TRAININGS:
             states = TaskStates()
-            self.runners[str(training)] = TermRunner(make_runtime(training, self.executor, states), states)
+            self.runners[str(training)] = PartialSumRunner(make_runtime(training, self.executor, states), states)

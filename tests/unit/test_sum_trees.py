@@ -16,8 +16,8 @@ from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.script import work
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
-from motet.experiment.deploy.load_balancing import TimeEstimates, WorkItem, spread
-from motet.experiment.deploy.remote_terms import TaskStates, TermRunner, TermsTask, TermSum, sum_terms
+from motet.experiment.deploy.ray_load_balancing import TimeEstimates, WorkItem, spread
+from motet.experiment.deploy.ray_partial_sums import PartialSumRunner, PartialSumTask, TaskStates, TaskSum, sum_terms
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
@@ -89,9 +89,9 @@ def test_an_actor_sums_the_replies_of_its_clients_as_one_process_does(is_summed:
     expected = run_sum(program.round(), mailbox)
 
     requests = tuple(Request(1 + k, name, 0, "vectors.send_vector", 0) for k, name in enumerate(sorted(vectors)))
-    runner = TermRunner(make_runtime([program]), TaskStates())
+    runner = PartialSumRunner(make_runtime([program]), TaskStates())
     shares = [requests[start : start + BLOCK] for start in range(0, len(requests), BLOCK)]
-    outcomes = runner.run([TermsTask("", share, (None,), TermLimits(), is_summed) for share in shares])
+    outcomes = runner.run([PartialSumTask("", share, (None,), TermLimits(), is_summed) for share in shares])
     parts = [result if isinstance(result, PartialSum) else sum_terms(result, TermLimits()) for _, result in outcomes]
     mean = add_in_pairs(parts).mean()
     assert mean.value.flat.equal(expected.value.flat)
@@ -123,7 +123,7 @@ def test_an_actor_decodes_the_model_and_moves_it_to_its_device_once_for_all_clie
     runtime.executor = SerialExecutor(torch.device("meta"))  # the only other device that every machine has
     payload = channel.down.encode({"model": terms(1)[0].value})
     requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
-    TermRunner(runtime, TaskStates()).run([TermsTask("", requests, (payload,), TermLimits(), True)])
+    PartialSumRunner(runtime, TaskStates()).run([PartialSumTask("", requests, (payload,), TermLimits(), True)])
     assert len({id(params) for params in program.payloads}) == 1
     assert {params.flat.device.type for params in program.payloads} == {"meta"}
 
@@ -132,7 +132,7 @@ def test_replies_of_an_actor_that_come_early_wait_in_files() -> None:
     values = terms(3)
     requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
     early = ReorderBuffer(budget=0)
-    term_sum = TermSum(TermsTask("", requests, (None,), TermLimits(), True), Channel(), early)
+    term_sum = TaskSum(PartialSumTask("", requests, (None,), TermLimits(), True), Channel(), early)
     for k in (2, 1):
         term_sum.take(Reply(1 + k, f"client-{k}", values[k]), float(k))
     assert len(early) == 2

@@ -19,7 +19,7 @@ from motet.core.work import Executor, Job, JobFailure
 from motet.experiment.build.executor_builder import create_executor, resolve_device
 from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.in_process_options import InProcessOptions
-from motet.experiment.deploy.remote_terms import TermRunner, TermsTask, sum_terms
+from motet.experiment.deploy.ray_partial_sums import PartialSumRunner, PartialSumTask, sum_terms
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.memory_budget import limit_device_memory
@@ -92,7 +92,7 @@ class RayActor:
 
     executor: Executor
     shared_values: dict[str, Model | Features]  # tasks refer to these by key
-    runners: dict[str, TermRunner]  # by the digest of the run
+    runners: dict[str, PartialSumRunner]  # by the digest of the run
 
     def __init__(self, configs: list[dict[str, Any]], device: str, memory_share: float) -> None:
         torch.set_num_threads(1)
@@ -107,7 +107,7 @@ class RayActor:
         for model, features in (pair for federation in unique for pair in federation.models_with_features):
             self.shared_values |= {model.key: model, features.key: features}
         self.runners = {
-            run.digest: TermRunner.build(run, federations[str(i)], self.executor) for i, run in enumerate(runs)
+            run.digest: PartialSumRunner.build(run, federations[str(i)], self.executor) for i, run in enumerate(runs)
         }
 
     def capacity(self) -> int:
@@ -119,7 +119,7 @@ class RayActor:
         So the driver can read the reports and leave the results where they are.
         """
         tasks = [unpack((header, ray.get(refs)), self.shared_values.__getitem__) for header, refs, _ in messages]
-        if all(isinstance(task, TermsTask) for task in tasks):
+        if all(isinstance(task, PartialSumTask) for task in tasks):
             states = {(p, client): partial(load_first, copies) for *_, refs in messages for p, client, copies in refs}
             node = ray.get_runtime_context().get_node_id()
             outcomes = [(replace(r, node=node), x) for r, x in self.runners[tasks[0].run].run(tasks, states)]

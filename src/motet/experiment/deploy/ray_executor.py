@@ -19,9 +19,9 @@ import ray
 from motet.core import errors
 from motet.core.errors import ConfigError, RunError, first_line
 from motet.core.work import Executor, Job, JobFailure
-from motet.experiment.deploy.actor_pool import ActorPool, Completion, RemoteTask
-from motet.experiment.deploy.load_balancing import WorkItem
 from motet.experiment.deploy.ray_actor import RayActor, unpack
+from motet.experiment.deploy.ray_actor_pool import ActorPool, Completion, RemoteTask
+from motet.experiment.deploy.ray_load_balancing import WorkItem
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.jobs import Fit, FitResult, Infer
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ray
 
 from motet.core.script import ClientId
-from motet.experiment.deploy.actor_pool import ActorPool, Completion
+from motet.experiment.deploy.ray_actor_pool import ActorPool, Completion
 from motet.transport.client_state import ClientStates, StateKey, StateSource
 
 

@@ -16,12 +16,12 @@ from motet.core.script import ClientId, Collector
 from motet.core.weighted import BLOCK, PartialSum, RunningSum, TermLimits, Weighted
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.actor_pool import ActorPool, Completion, RemoteTask, is_loss
-from motet.experiment.deploy.load_balancing import WorkItem
 from motet.experiment.deploy.ray_actor import pack, unpack
+from motet.experiment.deploy.ray_actor_pool import ActorPool, Completion, RemoteTask, is_loss
 from motet.experiment.deploy.ray_executor import RayExecutor
+from motet.experiment.deploy.ray_load_balancing import WorkItem
+from motet.experiment.deploy.ray_partial_sums import PartialSumReport, PartialSumTask
 from motet.experiment.deploy.ray_states import ExchangeStates
-from motet.experiment.deploy.remote_terms import TermsReport, TermsTask
 from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.client_runtime import ClientRuntime
@@ -143,10 +143,10 @@ class TreeSum:
             states = self.states.sources([request.client for request in requests])
             self.pool.submit(RemoteTask(items, partial(self._make_task, requests), index, states))
 
-    def _make_task(self, requests: Sequence[Request]) -> TermsTask:
+    def _make_task(self, requests: Sequence[Request]) -> PartialSumTask:
         payloads = {id(request.payload): request.payload for request in requests}
         places = {identity: place for place, identity in enumerate(payloads)}
-        return TermsTask(
+        return PartialSumTask(
             run=self.setup.run,
             requests=tuple(replace(request, payload=places[id(request.payload)]) for request in requests),
             payloads=tuple(payloads.values()),
@@ -176,7 +176,7 @@ class TreeSum:
             self.pool.estimates.record_total(items, sum(seconds))
 
     def _read_replies(self, completion: Completion) -> list[Reply]:
-        report: TermsReport = completion.report
+        report: PartialSumReport = completion.report
         self.pool.examples_processed += report.examples_processed
         start, replies = completion.task.key * self.part_size, []
         for request, term in zip(self.requests[start:], report.replies, strict=False):

@@ -11,8 +11,8 @@ import numpy as np
 import ray
 
 from motet.core.errors import RunError, first_line
-from motet.experiment.deploy.load_balancing import QueuedTask, TimeEstimates, WorkItem, spread
 from motet.experiment.deploy.ray_actor import TaskMessage, pack, packet_bytes, read_first, unpack
+from motet.experiment.deploy.ray_load_balancing import QueuedTask, TimeEstimates, WorkItem, spread
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
 from motet.transport.client_state import StateKey, StateSource

@@ -27,7 +27,7 @@ from motet.wire import MessageSize, measure_size
 
 @message
 @dataclass(frozen=True, eq=False)
-class TermsTask:
+class PartialSumTask:
     """Consecutive clients of a cohort whose replies are terms of a sum.
 
     `requests` have the index of their payload in `payloads`. With `is_summed`, the result is their sum; else the terms.
@@ -42,7 +42,7 @@ class TermsTask:
 
 @message
 @dataclass(frozen=True, eq=False)
-class TermReport:
+class ReplyReport:
     """What the driver learns about one reply: its size, and why it is missing in the sum."""
 
     payload_bytes: int
@@ -53,20 +53,20 @@ class TermReport:
 
 @message
 @dataclass(frozen=True, eq=False)
-class TermsReport:
+class PartialSumReport:
     """What the driver learns about a task. `states` are the (program, client) of new client states.
 
     Examples belong to all tasks that ran together; the first report has them.
     """
 
-    replies: tuple[TermReport, ...]
+    replies: tuple[ReplyReport, ...]
     seconds: tuple[float, ...]
     states: tuple[Any, ...] = ()
     examples_processed: int = 0
     node: str = ""  # where the task ran
 
 
-TermsResult = PartialSum | tuple[Weighted | None, ...]
+PartialSumResult = PartialSum | tuple[Weighted | None, ...]
 LoadState = Callable[[], Any]
 
 
@@ -96,14 +96,14 @@ class TaskStates:
         return [self.new.pop(key) for key in keys]
 
 
-class TermRunner:
+class PartialSumRunner:
     """Runs the client methods of one run."""
 
     def __init__(self, runtime: ClientRuntime, states: TaskStates) -> None:
         self.runtime, self.states = runtime, states
 
     @staticmethod
-    def build(config: RunConfig, federation: Federation, executor: Executor) -> TermRunner:
+    def build(config: RunConfig, federation: Federation, executor: Executor) -> PartialSumRunner:
         components, states = build_components(config), TaskStates()
         runtime = ClientRuntime(
             components.client_programs,
@@ -113,15 +113,15 @@ class TermRunner:
             components.channel,
             required_wrappers=components.required_wrappers,
         )
-        return TermRunner(runtime, states)
+        return PartialSumRunner(runtime, states)
 
     def run(
-        self, tasks: Sequence[TermsTask], states: Mapping[StateKey, LoadState] = {}
-    ) -> list[tuple[TermsReport, TermsResult]]:
+        self, tasks: Sequence[PartialSumTask], states: Mapping[StateKey, LoadState] = {}
+    ) -> list[tuple[PartialSumReport, PartialSumResult]]:
         """Run the requests of all tasks together, so that the executor can pack them. New states wait in `states`."""
         self.states.begin(states)
         early = ReorderBuffer()  # one for all tasks, so that it bounds the memory of the actor
-        sums = [TermSum(task, self.runtime.channel, early) for task in tasks]
+        sums = [TaskSum(task, self.runtime.channel, early) for task in tasks]
         by_request = {request.id: term_sum for term_sum in sums for request in term_sum.task.requests}
         start, examples_before = time.perf_counter(), self.runtime.executor.examples_processed
         for reply in self.runtime.answer_requests(request for task in tasks for request in self._full_requests(task)):
@@ -132,13 +132,13 @@ class TermRunner:
         examples = self.runtime.executor.examples_processed - examples_before
         return [self._finish(term_sum, 0 if k else examples) for k, term_sum in enumerate(sums)]
 
-    def _finish(self, term_sum: TermSum, examples: int) -> tuple[TermsReport, TermsResult]:
+    def _finish(self, term_sum: TaskSum, examples: int) -> tuple[PartialSumReport, PartialSumResult]:
         report, result = term_sum.finish()
         clients = {request.client for request in term_sum.task.requests}
         states = tuple(key for key in self.states.new if key[1] in clients)
         return replace(report, states=states, examples_processed=examples), result
 
-    def _full_requests(self, task: TermsTask) -> Iterator[Request]:
+    def _full_requests(self, task: PartialSumTask) -> Iterator[Request]:
         """Yield the requests with their payloads, which are decoded and moved to the device once for all clients."""
         payloads = [self._load(payload) for payload in task.payloads]
         return (replace(request, payload=payloads[request.payload]) for request in task.requests)
@@ -149,14 +149,14 @@ class TermRunner:
         return map_leaves(decoded, lambda leaf: leaf.to(device) if isinstance(leaf, Params) else leaf)
 
 
-class TermSum:
+class TaskSum:
     """Adds the replies of one task in the order of its requests, as soon as their turn comes. Others wait in `early`."""
 
-    def __init__(self, task: TermsTask, channel: Channel, early: ReorderBuffer) -> None:
+    def __init__(self, task: PartialSumTask, channel: Channel, early: ReorderBuffer) -> None:
         self.task, self.channel, self.early = task, channel, early
         self.sizes: dict[int, MessageSize] = {}
         self.seconds: dict[int, float] = {}
-        self.reports: list[TermReport] = []
+        self.reports: list[ReplyReport] = []
         self.checker, self.sum = TermChecker(), RunningSum(task.limits)
         self.terms: list[Weighted | None] = []
 
@@ -167,9 +167,9 @@ class TermSum:
         while len(self.reports) < len(requests) and (turn := requests[len(self.reports)].id) in self.early:
             self._add(self.early.take(turn))
 
-    def finish(self) -> tuple[TermsReport, TermsResult]:
+    def finish(self) -> tuple[PartialSumReport, PartialSumResult]:
         seconds = tuple(self.seconds[request.id] for request in self.task.requests)
-        report = TermsReport(tuple(self.reports), seconds)
+        report = PartialSumReport(tuple(self.reports), seconds)
         return report, self.sum.part() if self.task.is_summed else tuple(self.terms)
 
     def _add(self, reply: Reply) -> None:
@@ -179,7 +179,7 @@ class TermSum:
                 term = self.checker.check(self.channel.up.decode(reply.value))
             except INVALID_REPLY as invalid:
                 problem = str(invalid)
-        self.reports.append(TermReport(size.payload, size.wire, reply.error, problem))
+        self.reports.append(ReplyReport(size.payload, size.wire, reply.error, problem))
         if self.task.is_summed:
             add_term(self.sum, reply.client, term)
         else:
