@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The same for the sub-packages and modules of learning. Algorithms use the modules; executors run the jobs.
 LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "solver": set(),
-    "confusion": set(),
+    "confusion_matrix": set(),
     "data": set(),
     "modules": {"data"},
     "objectives": {"data"},
@@ -64,9 +64,18 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "kept_optimizers": {"jobs"},
     "lean_transformers": set(),
     "context": {
-        *("confusion", "data", "modules", "objectives", "solver", "jobs", "reference_columns", "kept_optimizers"),
+        *(
+            "confusion_matrix",
+            "data",
+            "modules",
+            "objectives",
+            "solver",
+            "jobs",
+            "reference_columns",
+            "kept_optimizers",
+        ),
     },
-    "evaluation": {"confusion", "context"},
+    "evaluation": {"confusion_matrix", "context"},
     "custom_trainer": {"solver", "jobs", "context", "kept_optimizers"},
     "flower_clients": {"custom_trainer"},
     "flower_message_client": set(),

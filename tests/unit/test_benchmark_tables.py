@@ -39,7 +39,7 @@ from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
-from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.tasks.metric_statistics import class_statistics, with_statistics
 from motet.transport.json_files import write_json
 from motet.transport.traffic import Traffic
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.benchmarks import finished_benchmark
 
-from motet.benchmark.claim_tests import ClaimResult, ClaimTable
+from motet.benchmark.claim_significance import ClaimResult, ClaimTable
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_entry import TableEntry
 from motet.benchmark.table_metrics import TableMetric

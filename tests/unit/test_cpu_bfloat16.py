@@ -10,7 +10,7 @@ import torch
 from tests.families import CASES, random_features
 from torch import Tensor, nn
 
-from motet.experiment.build import processor
+from motet.experiment.build import cpu_info
 from motet.experiment.build.executor_builder import bfloat16_warning, describe_precision
 from motet.experiment.build.federation import Federation
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
@@ -142,7 +142,7 @@ def test_a_cached_frozen_prefix_gives_the_same_up_to_rounding(frozen_federation:
 def test_bfloat16_on_a_processor_without_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str | None, flags: str
 ) -> None:
-    monkeypatch.setattr(processor, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(cpu_info, "CPU_INFO", tmp_path / "cpuinfo")
     if lines is not None:
         (tmp_path / "cpuinfo").write_text(lines)
     warning = bfloat16_warning("bfloat16", CPU)

@@ -20,7 +20,7 @@ from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.context import EvaluationResult
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.model_config import ModelConfig
-from motet.tasks.sufficient_statistics import class_statistics, metric_from_statistics
+from motet.tasks.metric_statistics import class_statistics, metric_from_statistics
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 PRIMARY_METRIC_IS_A_MEAN = {

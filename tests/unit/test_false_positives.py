@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from motet.benchmark.claim_tests import combine_leads
+from motet.benchmark.claim_significance import combine_leads
 from motet.report.paired_scores import PairedRuns, SharedUnits
 from motet.report.significance import Statistic, compare_crossed, holm, pseudo_values
-from motet.tasks.sufficient_statistics import metric_from_statistics
+from motet.tasks.metric_statistics import metric_from_statistics
 
 SEEDS, TEXTS, EXPERIMENTS = 5, 150, 400
 DEVIATIONS = (0.0, 0.4, 1.0, 2.4)  # between seeds, in points

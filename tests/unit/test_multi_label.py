@@ -26,8 +26,8 @@ from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import select_model_inputs
 from motet.learning.solver import Solver
 from motet.partitions import label, quantity
+from motet.tasks.metric_statistics import metric_from_statistics
 from motet.tasks.multi_label import BinaryCrossEntropy, multi_label
-from motet.tasks.sufficient_statistics import metric_from_statistics
 from motet.testing import check_algorithm, check_task, make_federation
 
 WORDS = {"food": "bread", "music": "choir", "weather": "rain"}

@@ -12,7 +12,7 @@ from motet.report.client_bootstrap import client_interval, client_spread, compar
 from motet.report.paired_scores import RunScores, SharedUnits, compare_methods, score_run
 from motet.report.power import compute_power, count_needed_seeds
 from motet.report.significance import compare_crossed, compare_examples, compare_seeds, holm, pseudo_values
-from motet.tasks.sufficient_statistics import class_statistics, metric_from_statistics
+from motet.tasks.metric_statistics import class_statistics, metric_from_statistics
 
 RNG = np.random.default_rng(5)
 SAME_TEXTS = SharedUnits(examples=True)

@@ -13,9 +13,9 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from motet.datasets.corpus import Corpus
+from motet.tasks.metric_statistics import metric_from_statistics
 from motet.tasks.rouge_tokenizer import RougeTokenizer, split_sentences
 from motet.tasks.seq2seq import seq2seq
-from motet.tasks.sufficient_statistics import metric_from_statistics
 from motet.tasks.text_metrics import TextMetrics, choose_bleu_tokenizer
 
 GENERATED = ["the cat sat on the mat", "a storm is coming tonight", "", "prices rising again in may"]

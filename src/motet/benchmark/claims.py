@@ -2,7 +2,7 @@
 
 Each side of a claim is a row, or row/column. `*` stands for every row or every column in turn, the same one on both
 sides. A side without a column uses the column of the other side. If neither names one, the claim is about all columns, or
-is one claim for each kind of settings, if the suite names kinds. `claim_tests` checks claims against our numbers.
+is one claim for each kind of settings, if the suite names kinds. `claim_significance` checks claims against our numbers.
 """
 
 from __future__ import annotations

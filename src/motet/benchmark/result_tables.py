@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from motet.benchmark.cells import Cell
-from motet.benchmark.claim_tests import ClaimResult, ClaimTable
-from motet.benchmark.column_tests import Entries, rank_column
+from motet.benchmark.claim_significance import ClaimResult, ClaimTable
+from motet.benchmark.column_significance import Entries, rank_column
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TableSpec
 from motet.benchmark.suite_search import TunedRow

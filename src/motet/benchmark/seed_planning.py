@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from motet.benchmark.benchmark_folder import Benchmark
-from motet.benchmark.column_tests import ColumnScores
+from motet.benchmark.column_significance import ColumnScores
 from motet.benchmark.result_tables import ResultTable, heading_metrics
 from motet.core.errors import ConfigError
 from motet.experiment.commands.compare import load_paired_runs

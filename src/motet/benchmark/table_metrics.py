@@ -46,7 +46,7 @@ from motet.experiment.loop.scores import is_lower_better, scores_by_round
 from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.client_bootstrap import ClientStatistic, client_spread, worst_tenth
-from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
+from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statistics
 
 PRIMARY_METRIC = "primary_metric"
 TOLERANCE = 0.05  # percentage points; numbers this close count as equal

@@ -15,7 +15,7 @@ from motet.core.rebased import ModelParams, split_base
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Predictions
 from motet.learning.kept_optimizers import KeptOptimizers

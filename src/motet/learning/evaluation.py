@@ -17,7 +17,7 @@ from motet.core.rebased import ModelParams
 from motet.core.script import ClientId, Program, Script, gather, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.learning.context import Context
 
 _SHARE = " share"  # of the clients on which a metric is defined, for metrics that need rows of some kind

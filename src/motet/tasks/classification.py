@@ -13,13 +13,13 @@ import numpy as np
 from motet.core.errors import ConfigError, DataError
 from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
-from motet.tasks.sufficient_statistics import class_metrics, class_statistics, with_statistics
+from motet.tasks.metric_statistics import class_metrics, class_statistics, with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 

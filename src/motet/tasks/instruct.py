@@ -18,7 +18,7 @@ from motet.learning.modules.position_embeddings import check_positions
 from motet.learning.objectives.choice_likelihood import CompletionsAndChoices
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions
 from motet.tasks.answer_metrics import exact_matches, rouge_l
-from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.metric_statistics import with_statistics
 from motet.tasks.task import Task
 
 Scoring = Literal["exact_match", "rougeL", "by_row"]

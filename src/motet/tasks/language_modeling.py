@@ -16,7 +16,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokenAccuracy
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.metric_statistics import with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 

@@ -19,7 +19,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective
-from motet.tasks.sufficient_statistics import MAX_CLASSES, with_statistics
+from motet.tasks.metric_statistics import MAX_CLASSES, with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 

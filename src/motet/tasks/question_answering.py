@@ -19,8 +19,8 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
+from motet.tasks.metric_statistics import with_statistics
 from motet.tasks.squad_metrics import exact_match, scored_answers, token_f1
-from motet.tasks.sufficient_statistics import with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 

@@ -14,7 +14,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import RegressionOutputs
 from motet.learning.objectives.supervised import SquaredError
-from motet.tasks.sufficient_statistics import regression_statistics, with_statistics
+from motet.tasks.metric_statistics import regression_statistics, with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 

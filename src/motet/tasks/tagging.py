@@ -9,13 +9,13 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.confusion import NO_ENTITY, Confusion
+from motet.learning.confusion_matrix import NO_ENTITY, Confusion
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import TokenPredictions
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.metric_statistics import with_statistics
 from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, pad_empty_rows
 

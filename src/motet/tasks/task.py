@@ -10,7 +10,7 @@ import numpy as np
 
 from motet.core.attributes import attribute, undeclared
 from motet.datasets.corpus import Corpus
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
@@ -110,5 +110,5 @@ class Task(Protocol):
         """Return one score per example, higher is better, to compare two models example by example.
 
         A row may continue with sufficient statistics, for metrics that are not means of scores; see
-        `motet.tasks.sufficient_statistics`.
+        `motet.tasks.metric_statistics`.
         """

@@ -40,7 +40,7 @@ class TextMetrics:
         return {**dict(zip(names, rouge.tolist(), strict=True)), "bleu": float(bleu), "meteor": float(meteor)}
 
     def score_texts(self, generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Return ROUGE-L of each text, then the statistics of the other metrics (see `sufficient_statistics`)."""
+        """Return ROUGE-L of each text, then the statistics of the other metrics (see `metric_statistics`)."""
         bleu, rows = self._bleu(effective_order=True), []
         rouge = self._rouge_rows(generated, references)
         pairs = zip(generated, references, strict=True)

@@ -10,9 +10,9 @@ import torch
 from motet.core.errors import ConfigError
 from motet.core.work import Executor
 from motet.experiment.build.cache_folder import keep_kernels
+from motet.experiment.build.cpu_info import BF16_FLAGS, find_bf16_flags
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.in_process_options import InProcessOptions
-from motet.experiment.build.processor import BF16_FLAGS, find_bf16_flags
 from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count

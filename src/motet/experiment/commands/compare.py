@@ -18,7 +18,7 @@ from motet.report.client_bootstrap import client_spread, compare_clients, worst_
 from motet.report.number_text import use_minus_signs
 from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run
 from motet.report.significance import MIN_SEEDS, Comparison
-from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
+from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statistics
 
 # The runs of one method may differ in these.
 _SETTINGS_OF_A_RUN = ("seed", "device", "transport", "checkpoint", "track")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import motet
-from motet.experiment.build.processor import processor_name
+from motet.experiment.build.cpu_info import processor_name
 
 COMMIT_DIGITS = 10
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")

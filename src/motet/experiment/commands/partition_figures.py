@@ -18,7 +18,7 @@ from motet.experiment.commands.partition_report import (
     ClientLabels,
     sample_label_ratios,
 )
-from motet.experiment.commands.text_plane import plot_texts
+from motet.experiment.commands.text_scatter import plot_texts
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import natural, quantity

@@ -12,7 +12,7 @@ import numpy as np
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.commands.partition_commands import find_label_trait, measure_against_random
-from motet.experiment.commands.text_plane import plot_texts
+from motet.experiment.commands.text_scatter import plot_texts
 from motet.partitions import Partition
 from motet.partitions.measures import (
     MAX_CLIENTS,

@@ -11,7 +11,7 @@ from motet.experiment.loop.metrics_log import INITIAL_SPLIT, mean_metrics
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
 from motet.experiment.loop.run_storage import RunStorage
 from motet.experiment.loop.scores import evaluations_since_best, find_best_round, scores_by_round
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.report.profiler import span
 
 

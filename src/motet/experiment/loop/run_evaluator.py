@@ -15,7 +15,7 @@ from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.round_engine import RoundEngine
 from motet.experiment.loop.scores import group_means, mean_over_groups
-from motet.learning.confusion import Confusion
+from motet.learning.confusion_matrix import Confusion
 from motet.learning.context import EvaluationResult
 from motet.learning.evaluation import EvaluationReport, Evaluator, ExampleEvaluator, ModelDelivery
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motet.benchmark.claims import CellKey, Claim, Verdict
-from motet.benchmark.column_tests import pair_entries
+from motet.benchmark.column_significance import pair_entries
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_entry import TableEntry, format_interval, format_p_value
 from motet.benchmark.table_metrics import TableMetric

@@ -1,7 +1,7 @@
-"""Sufficient statistics of each example, for metrics that are not means of per-example scores.
+"""Metrics that are not means of per-example scores: F1, Matthews and Pearson correlation, BLEU, and others.
 
-The row of an example holds its score, then its statistics. The mean statistics of a sample of examples, and the number
-of examples, determine the metric on that sample, which a bootstrap test needs.
+They follow from sufficient statistics. The row of an example holds its score, then its statistics. The mean statistics of a
+sample of examples, and the number of examples, determine the metric on that sample, which a bootstrap test needs.
 
 | task | statistics |
 | --- | --- |
