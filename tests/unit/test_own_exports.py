@@ -8,6 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import openpyxl
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from motet.core.errors import DataError
@@ -62,3 +65,85 @@ def test_answers_of_prodigy_are_a_warning(tmp_path: Path) -> None:
     rows = [{"text": f"case {i}", "label": LABELS[i % 3], "_task_hash": i, "answer": "reject"} for i in range(60)]
     findings = find(read(tmp_path / "t.jsonl", json_lines(rows)))
     assert [stops for text, stops in findings.items() if "in which Prodigy writes accept, reject" in text] == [False]
+
+
+def turns(*contents: str) -> list[dict[str, Any]]:
+    return [{"role": ("user", "assistant")[i % 2], "content": content} for i, content in enumerate(contents)]
+
+
+QUESTION, ANSWER = "what did the doctor say", "to rest for a week"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"messages": turns("a", "b", "c", "d")},
+            "9 conversations have several answers, and only the last one is learned",
+        ),
+        ({"messages": [{"role": "nurse", "content": "a"}, *turns("b", "c")]}, "user, assistant, tool: nurse (9)"),
+        ({"prompt": QUESTION, "completion": f"{QUESTION}? {ANSWER}"}, "9 of 9 answers begin with their prompt"),
+        ({"prompt": f"[INST] {QUESTION} [/INST]", "completion": ANSWER}, "a chat template, such as [INST]"),
+        ({"prompt": QUESTION, "completion": f"{ANSWER}<|im_end|>"}, "a chat template, such as <|im_end|>"),
+        (
+            {"prompt": QUESTION, "chosen": f"\n{QUESTION} {ANSWER}", "rejected": "b"},
+            "9 of 9 answers begin with their prompt",
+        ),
+        ({"prompt": f"\n\nHuman: {QUESTION}\n\nAssistant:", "chosen": "a", "rejected": "b"}, "such as Human:"),
+        (
+            {"instruction": "list", "input": "nan", "output": "a"},
+            "The column input holds 'nan' (9), which becomes part of",
+        ),
+    ],
+)
+def test_what_is_wrong_with_conversations_is_a_warning(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    findings = find(read(tmp_path / "t.jsonl", json_lines([row] * 9)))
+    assert [stops for text, stops in findings.items() if message in text] == [False]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": turns("a", "b")},
+        {"messages": [{"role": "system", "content": "a"}, *turns("b", "c")]},
+        {"prompt": turns("a", "b", "c"), "chosen": "d", "rejected": "e"},
+        {"instruction": "answer: yes or no", "input": "", "output": "no"},
+    ],
+)
+def test_ordinary_conversations_have_no_findings(row: dict[str, Any], tmp_path: Path) -> None:
+    assert not find(read(tmp_path / "t.jsonl", json_lines([row] * 9), test_share=0.0))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"chosen": "a", "rejected": "b"}, "there is no column prompt. Name it with data.columns.prompt=…"),
+        (
+            {"messages": [*turns("a"), {"role": "assistant", "content": "b", "weight": 0}]},
+            "or a last answer of weight 0",
+        ),
+    ],
+)
+def test_conversations_that_cannot_be_learned_as_they_are_meant(
+    row: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path / "t.jsonl", json_lines([row] * 9))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "xlsx"])
+def test_an_instruction_needs_no_input(suffix: str, tmp_path: Path) -> None:
+    rows = [{"instruction": f"task {i}", "input": "x" if i % 3 == 1 else None, "output": "y"} for i in range(9)]
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "jsonl":
+        path.write_text(json_lines(rows))
+    elif suffix == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        book = openpyxl.Workbook()
+        for values in (list(rows[0]), *(list(row.values()) for row in rows)):
+            book.active.append(values)
+        book.save(path)
+    corpus = read_corpus(DataConfig(path=str(path), test_share=0.0))
+    assert list(corpus.column("prompt")) == [f"task {i}\n\nx" if i % 3 == 1 else f"task {i}" for i in range(9)]

@@ -15,7 +15,7 @@ from motet.core.errors import DataError, first_line
 from motet.datasets.column_names import check_filled, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
-from motet.datasets.raw_table import TableBuilder
+from motet.datasets.raw_table import OPTIONAL_VALUES, TableBuilder
 
 BATCH_ROWS = 1 << 14
 
@@ -92,10 +92,10 @@ def _convert_batches(
         if not len(batch):
             continue
         batch.validate(full=True)
-        columns = {name: batch.column(i) for name, i in indices.items()}
+        columns = {name: _fill(name, batch.column(i)) for name, i in indices.items()}
         filled = {name for name, array in columns.items() if array.null_count < len(batch)}
         present = filled if present is None else present
-        for name in present | filled:
+        for name in (present | filled) - OPTIONAL_VALUES.keys():
             array = columns[name]
             if array.null_count or name not in present:
                 row = number + pc.index(array.is_null(), True).as_py() if array.null_count else 1
@@ -103,13 +103,19 @@ def _convert_batches(
                     f"{file.name}, row {row}: column '{name}' has no value; every row needs one. Remove such rows."
                 )
         converted = {}
-        for name in (name for name in indices if name in present):
+        for name in (name for name in indices if name in filled):
             classes = class_names.get(schema.names[indices[name]])
             converted[name] = _convert_array(columns[name], classes)
             if classes is not None:
                 _check_classes(file, number, name, converted[name], len(classes))
         yield number, converted
         number += len(batch)
+
+
+def _fill(name: str, array: pa.Array) -> pa.Array:
+    """Give the rows that lack an optional column their value."""
+    is_partial = name in OPTIONAL_VALUES and 0 < array.null_count < len(array)
+    return array.fill_null(OPTIONAL_VALUES[name]) if is_partial and not pa.types.is_dictionary(array.type) else array
 
 
 def _convert_array(array: pa.Array, class_names: Sequence[str] | None) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motet.core.errors import DataError
+from motet.datasets.instruction_checks import check_inputs, check_instructions
 from motet.datasets.read_log import ReadLog
 
 INSTRUCTION_TASKS = ("instruct", "preference")
@@ -63,7 +64,9 @@ def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow, 
             f"{', '.join(columns) or 'no columns of this task'}. {_EXPECTED[task]}"
         )
     build = _build_instructions if task == "instruct" else _build_preferences
-    return build(columns, describe, log)
+    result = build(columns, describe, log)
+    check_instructions(task, result, log)
+    return result
 
 
 def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow, log: ReadLog) -> dict[str, Any]:
@@ -72,6 +75,7 @@ def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow, log: 
         prompts, completions = _split_completions(columns["messages"], "messages", describe, log)
     elif "prompt" not in columns and "instruction" in columns:
         contexts = columns.get("input", [""] * len(columns["instruction"]))
+        check_inputs(contexts, log)
         pairs_of_texts = zip(columns["instruction"], contexts, strict=True)
         prompts = [[Message("user", instruction_prompt(*pair))] for pair in pairs_of_texts]
         completions = columns["output"]
@@ -92,6 +96,11 @@ def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow, log: 
 def _build_preferences(columns: Mapping[str, Any], describe: DescribeRow, log: ReadLog) -> dict[str, Any]:
     """Build prompts from chosen and rejected answers, which may be texts or conversations."""
     result = {key: values for key, values in columns.items() if key not in _REPLACED}
+    if "prompt" not in columns and any(isinstance(answer, str) for answer in columns["chosen"]):
+        raise DataError(
+            f"{describe(0)}: chosen and rejected are texts, and there is no column prompt. Name it with "
+            "data.columns.prompt=…; or write chosen and rejected as lists of messages that begin with the prompt."
+        )
     answers: dict[str, list[str]] = {"chosen": [], "rejected": []}
     prompts: list[Conversation] = []
     for row, (chosen, rejected) in enumerate(zip(columns["chosen"], columns["rejected"], strict=True)):
@@ -129,7 +138,11 @@ def to_conversation(value: Any) -> Conversation:
     messages = json.loads(value) if isinstance(value, str) else value
     if not isinstance(messages, list | tuple) or not messages:
         raise ValueError("not a list of messages")
-    return [_to_message(message) for message in messages]
+    turns = [_to_message(message) for message in messages]
+    answers = [message for message, turn in zip(messages, turns, strict=True) if turn.role == "assistant"]
+    if answers and answers[-1].get("weight", 1) == 0:
+        raise ValueError("the last answer should not be learned")
+    return turns
 
 
 def to_choices(value: Any) -> list[str]:
@@ -146,7 +159,10 @@ def to_bool(value: Any) -> bool:
 
 # How to convert a value of each column, and what is expected.
 INSTRUCTION_CONVERTERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "messages": (to_conversation, "a list of messages with role and content, without calls of tools"),
+    "messages": (
+        to_conversation,
+        "a list of messages with role and content (in a text: as JSON), without calls of tools or a last answer of weight 0",
+    ),
     "instruction": (to_text, "text"),
     "input": (to_text, "text"),
     "output": (to_text, "text"),

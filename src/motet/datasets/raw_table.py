@@ -12,6 +12,8 @@ import pyarrow as pa
 from motet.core.errors import DataError
 from motet.datasets.column_builder import ColumnBuilder, RawColumn
 
+OPTIONAL_VALUES = {"input": ""}  # columns that a row may lack, and what it then has
+
 
 class RowPositions:
     """Where each row was found. Consecutive lines take no memory."""
@@ -119,7 +121,13 @@ class TableBuilder:
         if name not in self._columns:
             self._columns[name] = ColumnBuilder()
             self._first_rows[name] = self.num_rows
+            self._fill(name)
         return self._columns[name]
+
+    def _fill(self, name: str) -> None:
+        """Add the values of earlier rows that lack an optional column."""
+        if name in OPTIONAL_VALUES:
+            self._columns[name].extend([OPTIONAL_VALUES[name]] * (self.num_rows - self._columns[name].size))
 
     def _finish_rows(self, count: int, names: Mapping[str, Any]) -> None:
         for name, value in self._constants.items():
@@ -127,6 +135,7 @@ class TableBuilder:
                 self._column(name).extend([value] * count)
         self.num_rows += count
         for name, builder in self._columns.items():
+            self._fill(name)
             if builder.size != self.num_rows:
                 first = self._first_rows[name]
                 missing, present = (0, first) if first else (builder.size, 0)

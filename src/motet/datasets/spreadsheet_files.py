@@ -12,7 +12,7 @@ from motet.core.suggestions import did_you_mean
 from motet.datasets.column_names import is_headerless, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
-from motet.datasets.raw_table import TableBuilder
+from motet.datasets.raw_table import OPTIONAL_VALUES, TableBuilder
 
 TEXT_COLUMNS = ("text", "second", "context", "question", "source", "target")
 
@@ -74,6 +74,7 @@ def _add_rows(file: DataFile, table: TableBuilder, rows: list[tuple[int, list[An
     )
     for number, row in rows:
         values = {name: _to_value(name, row[i] if i < len(row) else None) for name, i in indices.items()}
+        values = {name: OPTIONAL_VALUES.get(name) if value is None else value for name, value in values.items()}
         missing = next((name for name, value in values.items() if value is None), None)
         if missing is not None:
             raise DataError(

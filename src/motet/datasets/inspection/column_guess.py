@@ -31,13 +31,27 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "target": ("target", "summary", "highlights", "headline", "tgt", "subject"),
     "words": ("words", "tokens"),
     "tags": ("tags", "ner_tags", "ner", "labels"),
+    "starts": ("starts", "answer_start", "answer_starts"),
+    "messages": ("messages", "conversations", "conversation"),
+    "instruction": ("instruction",),
+    "input": ("input", "context"),
+    "output": ("output", "response", "answer", "completion"),
+    "prompt": ("prompt", "question", "query"),
+    "completion": ("completion", "response", "answer"),
+    "chosen": ("chosen",),
+    "rejected": ("rejected",),
 }  # fmt: skip
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2"),
     ("text_a", "text_b"), ("sentence", "question"), ("#1 string", "#2 string"),
 )  # fmt: skip
 # Tasks by their columns, the most specific first.
-COLUMN_SETS = (("context", "question", "answers"), ("words", "tags"), ("source", "target"))
+COLUMN_SETS = (
+    ("context", "question", "answers"), ("words", "tags"), ("source", "target"), ("prompt", "chosen", "rejected"),
+    ("messages",), ("instruction", "output"),
+)  # fmt: skip
+LAST_SETS = (("prompt", "completion"),)  # if there are no labels
+OPTIONAL_COLUMNS = {"answers": "starts", "output": "input"}  # what a table may also have
 MIN_TEXT_LENGTH = 20  # characters on average
 MIN_DISTINCT_TEXTS = 0.5  # of the rows
 MAX_LABELS, MIN_ROWS_PER_LABEL = 100, 2
@@ -69,16 +83,27 @@ def guess_columns(preview: Preview) -> ColumnGuess | None:
     """Return a guess, or None if the columns leave too much doubt."""
     by_lower_case = {name.rpartition(".")[2].lower(): name for name in reversed(preview)}  # without the object it is in
     by_lower_case |= {name.lower(): name for name in preview}
-    for names in COLUMN_SETS:
-        matches = {name: _find_by_name(name, by_lower_case) for name in names}
-        if all(matches.values()) and len(set(matches.values())) == len(names):
-            return ColumnGuess({name: column for name, column in matches.items() if column})
+    guess = _find_set(COLUMN_SETS, by_lower_case)
+    if guess is not None:
+        return guess
     for first, second in PAIRS:
         if first in by_lower_case and second in by_lower_case:
             columns = {"text": by_lower_case[first], "second": by_lower_case[second]}
             return _add_label_and_client(columns, preview, by_lower_case)
     text = _find_by_name("text", by_lower_case) or _find_longest(preview)
-    return None if text is None else _add_label_and_client({"text": text}, preview, by_lower_case)
+    guess = None if text is None else _add_label_and_client({"text": text}, preview, by_lower_case)
+    return guess or _find_set(LAST_SETS, by_lower_case)
+
+
+def _find_set(sets: Sequence[Sequence[str]], by_lower_case: Mapping[str, str]) -> ColumnGuess | None:
+    """Return the first set of columns that the table has under usual names."""
+    for names in sets:
+        optional = [OPTIONAL_COLUMNS[name] for name in names if name in OPTIONAL_COLUMNS]
+        matches = {name: _find_by_name(name, by_lower_case) for name in (*names, *optional)}
+        columns = {name: column for name, column in matches.items() if column}
+        if columns.keys() >= set(names) and len(set(columns.values())) == len(columns):
+            return ColumnGuess(columns)
+    return None
 
 
 def _add_label_and_client(

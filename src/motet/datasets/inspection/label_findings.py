@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.inspection.finding import Finding, list_counts
-from motet.datasets.inspection.row_facts import looks_missing
+from motet.datasets.missing_values import looks_missing
 
 UNIQUE_LABEL_SHARE = 0.5  # labels per training row; such a column holds identifiers or texts
 MIN_ROWS = 20  # shares of fewer rows mean little

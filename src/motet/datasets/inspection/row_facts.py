@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.datasets.missing_values import looks_missing
 from motet.datasets.task_columns import find_task_columns
 
 BATCH_ROWS = 4096
-MAX_MISSING_LENGTH = 10  # characters, also of blanks around the value
 REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
-MISSING_VALUES = (
-    "", "nan", "nat", "null", "none", "n/a", "na", "<na>", "\\n", "?", "-", "#n/a", "#name?", "#value!", "#ref!", "#div/0!",
-    "#null!", "#num!",
-)  # fmt: skip
 # UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe, "Ð¼Ð¸" for Cyrillic letters.
 # In other scripts than Latin, two letters must follow each other: "É»" may be a letter and a quotation mark.
 _TAIL = "[\u0080-\u00bf" + bytes(range(0x80, 0xA0)).decode("cp1252", "ignore") + "]"
@@ -97,10 +93,6 @@ def batches(start: int, stop: int) -> Iterator[slice]:
 
 def _hash_rows(columns: Sequence[list[str]]) -> list[int]:
     return list(map(hash, columns[0])) if len(columns) == 1 else list(map(hash, zip(*columns, strict=True)))
-
-
-def looks_missing(text: str) -> bool:
-    return len(text) <= MAX_MISSING_LENGTH and text.strip().lower() in MISSING_VALUES
 
 
 def _has_mojibake(text: str) -> bool:
