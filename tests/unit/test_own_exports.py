@@ -147,3 +147,18 @@ def test_an_instruction_needs_no_input(suffix: str, tmp_path: Path) -> None:
         book.save(path)
     corpus = read_corpus(DataConfig(path=str(path), test_share=0.0))
     assert list(corpus.column("prompt")) == [f"task {i}\n\nx" if i % 3 == 1 else f"task {i}" for i in range(9)]
+
+
+def test_answers_whose_position_is_a_guess_are_counted(tmp_path: Path) -> None:
+    contexts = [f"In {1900 + i} it left at noon, and it came back at noon." for i in range(9)]
+    rows = [{"context": context, "question": "When did it come?", "answers": "noon"} for context in contexts]
+    (message,) = find(read(tmp_path / "t.jsonl", json_lines(rows), test_share=0.0))
+    assert message.startswith("9 answers without a position that occur several times: the first is taken")
+    starts = [context.rindex("noon") for context in contexts]
+    named = [{**row, "answer_start": start} for row, start in zip(rows, starts, strict=True)]
+    corpus = read(tmp_path / "t.jsonl", json_lines(named), columns={"starts": "answer_start"}, test_share=0.0)
+    assert [row[0] for row in corpus.column("starts")] == starts
+    assert not find(corpus)
+    moved = [{**row, "answer_start": row["answer_start"] + 2} for row in named]
+    (message,) = find(read(tmp_path / "t.jsonl", json_lines(moved), columns={"starts": "answer_start"}, test_share=0.0))
+    assert message.startswith("9 answers moved to the nearest of several occurrences (positions count characters")

@@ -54,12 +54,13 @@ def test_wrong_start_position_moves_to_the_nearest_occurrence() -> None:
 def test_moved_and_lost_answers_are_counted(write_file: WriteFile) -> None:
     log = ReadLog(Path())
     path = write_file(
-        "a.json", squad_json(question("q", ("fell", 31), ("May", 13), ("snow", 0)), question("r", ("In", 18)))
+        "a.json", squad_json(question("q", ("fell", 31), ("May", 12), ("snow", 0)), question("r", ("In", 18)))
     )
     columns = read_squad(path, log)
     assert columns["starts"] == [[32, 13], [18]]
     assert log.build_report(2).changes == {
         "answers moved to the nearest occurrence": 1,
+        "answers moved to the nearest of several occurrences (positions count characters, not bytes)": 1,
         "answers removed because they are not in the context": 1,
     }
 

@@ -14,6 +14,10 @@ from motet.datasets.splits import Columns
 
 QA_COLUMNS = ("id", "context", "question", "answers", "starts")
 MOVED_ANSWERS = "answers moved to the nearest occurrence"
+UNCLEAR_MOVES = "answers moved to the nearest of several occurrences (positions count characters, not bytes)"
+UNCLEAR_STARTS = (
+    "answers without a position that occur several times: the first is taken (data.columns.starts names positions)"
+)
 LOST_ANSWERS = "answers removed because they are not in the context"
 EMPTY_ANSWERS = "answers removed because they are empty, or because their question is unanswerable"
 ANSWER_NOT_IN_CONTEXT = "questions whose answer is not in the context"
@@ -46,7 +50,10 @@ def find_answers(context: str, answers: Iterable[tuple[str, int]], log: ReadLog)
             lost.add(answer)
         elif answer not in starts:
             starts[answer] = start
-            log.change(MOVED_ANSWERS, count=0 <= expected_start != start)
+            if start != expected_start and context.count(answer) > 1:
+                log.change(UNCLEAR_STARTS if expected_start < 0 else UNCLEAR_MOVES)
+            else:
+                log.change(MOVED_ANSWERS, count=0 <= expected_start != start)
     if starts:  # a question without any answer is dropped or rejected as a whole
         log.change(LOST_ANSWERS, len(lost))
     return list(starts), list(starts.values())
