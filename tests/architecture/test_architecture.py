@@ -51,17 +51,18 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # The same for the sub-packages and modules of learning. Algorithms use the modules; executors run the jobs.
 LEARNING_MAY_IMPORT: dict[str, set[str]] = {
-    "solver": set(),
+    "lr_schedule": set(),
+    "solver": {"lr_schedule"},
     "confusion_matrix": set(),
     "data": set(),
     "modules": {"data"},
     "objectives": {"data"},
-    "jobs": {"data", "modules", "objectives", "solver"},
+    "jobs": {"data", "modules", "objectives", "lr_schedule", "solver"},
     "packed": {"data", "modules", "objectives", "lean_transformers"},
-    "training": {"data", "objectives", "solver", "jobs", "packed"},
+    "training": {"data", "objectives", "lr_schedule", "solver", "jobs", "packed"},
     "executors": {"data", "modules", "jobs", "packed", "training"},
     "reference_columns": {"data", "modules", "objectives", "jobs"},
-    "kept_optimizers": {"jobs"},
+    "kept_optimizers": {"jobs", "lr_schedule"},
     "lean_transformers": set(),
     "context": {
         *(
@@ -69,6 +70,7 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
             "data",
             "modules",
             "objectives",
+            "lr_schedule",
             "solver",
             "jobs",
             "reference_columns",

@@ -23,7 +23,8 @@ from motet.experiment.build.federation_builder import build_federation, federate
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.learning.jobs import Fit, Infer, LRHorizon
+from motet.learning.jobs import Fit, Infer
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.solver import Solver
 from motet.models.model_config import ModelConfig
 from motet.partitions.partition import ClientRows

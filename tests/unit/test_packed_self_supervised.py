@@ -22,7 +22,8 @@ from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
-from motet.learning.jobs import ExtraExamples, Fit, FitResult, LRHorizon
+from motet.learning.jobs import ExtraExamples, Fit, FitResult
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.modules.model import Model
 from motet.learning.packed.device_columns import label_positions
 from motet.learning.packed.device_dataset import DeviceDataset

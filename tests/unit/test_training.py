@@ -28,7 +28,8 @@ from motet.learning.data import features
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
-from motet.learning.jobs import Fit, Infer, LRHorizon
+from motet.learning.jobs import Fit, Infer
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.modules.first_token import reads_first_token_only
 from motet.learning.modules.frozen_prefix import cut_frozen_prefix
 from motet.learning.modules.model import Model

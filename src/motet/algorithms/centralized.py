@@ -13,7 +13,8 @@ from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Script
 from motet.learning.context import Context
-from motet.learning.jobs import LRHorizon, OptimizerState
+from motet.learning.jobs import OptimizerState
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.solver import Solver
 
 

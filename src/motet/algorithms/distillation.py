@@ -49,7 +49,7 @@ from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.learning.context import Context
 from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
-from motet.learning.jobs import LRHorizon
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver

@@ -17,8 +17,9 @@ from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.confusion_matrix import Confusion
 from motet.learning.data.features import Examples
-from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Predictions
+from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, OptimizerState, Predictions
 from motet.learning.kept_optimizers import KeptOptimizers
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective

@@ -14,21 +14,13 @@ from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.work import Job
 from motet.learning.data.features import NO_FEATURES, Examples, Ragged
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 Predictions = dict[str, Tensor]
-
-
-@message
-@dataclass(frozen=True)
-class LRHorizon:
-    """A learning-rate schedule that spans several jobs: steps done before this job, and the total."""
-
-    done_steps: int
-    total_steps: int
 
 
 @message

@@ -9,7 +9,8 @@ import torch
 
 from motet.core.params import Params
 from motet.core.script import ClientId
-from motet.learning.jobs import Fit, LRHorizon, OptimizerState
+from motet.learning.jobs import Fit, OptimizerState
+from motet.learning.lr_schedule import LRHorizon
 
 
 class OptimizerStore(Protocol):

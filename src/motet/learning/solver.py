@@ -11,9 +11,9 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
+from motet.learning.lr_schedule import Schedule, learning_rate_factor
 
 Optimizer = Literal["sgd", "adamw"]
-Schedule = Literal["linear", "cosine", "constant"]
 Span = Literal["round", "run"]
 
 DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
@@ -88,19 +88,8 @@ class Solver:
         return DEFAULT_LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """Return the rate of a step: linear warmup over ceil(warmup * steps) steps, then linear or cosine decay.
-
-        The scheduler of transformers gives the first step rate 0, which would waste a step in every round. Here the
-        first step has 1/ceil(...) of the rate and the last step a small one, so that every step of a short training
-        counts.
-        """
-        if self.schedule == "constant":
-            return self.learning_rate
-        warmup_steps = max(1, math.ceil(self.warmup * steps))
-        remaining = (steps - step) / max(1, steps - warmup_steps + 1)
-        if self.schedule == "cosine" and remaining < 1:
-            remaining = (1 - math.cos(math.pi * remaining)) / 2
-        return self.learning_rate * min((step + 1) / warmup_steps, remaining)
+        """Return the learning rate of one of so many steps."""
+        return self.learning_rate * learning_rate_factor(self.schedule, self.warmup, step, steps)
 
     def total_learning_rate(self, steps: int) -> float:
         """Return the sum of the learning rates of all steps: K·η if the rate is constant."""

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from motet.core.rng import Seed
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Fit, LRHorizon
+from motet.learning.jobs import Fit
+from motet.learning.lr_schedule import LRHorizon
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.device_columns import DeviceColumns
 from motet.learning.packed.device_dataset import DeviceDataset
