@@ -38,7 +38,15 @@ def free_memory(device: torch.device) -> int:
     free, total = torch.cuda.mem_get_info(device)
     reserved, allocated = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     within_limit = int(total * fraction) - reserved
-    return max(0, min(free, within_limit)) + reserved - allocated
+    return max(0, min(free, within_limit)) + reserved - allocated - _unused_in_private_pools(device)
+
+
+def _unused_in_private_pools(device: torch.device) -> int:
+    """Return the bytes that only captured steps can use. torch counts them as reserved, and not as allocated."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    private = [s for s in segments if s["device"] == index and tuple(s["segment_pool_id"]) != (0, 0)]
+    return sum(segment["total_size"] - segment["allocated_size"] for segment in private)
 
 
 def is_memory_short(device: torch.device) -> bool:
