@@ -85,5 +85,9 @@ def test_global_test_set_is_the_union_of_merged_local_tests() -> None:
     global_test = federation.server_participant.split("global").rows
     assert sorted(global_test) == sorted(federation.partition.test.rows)
     assert not set(global_test) & set(federation.partition.train.rows)
+    other = build_federation("uniform", clients=3, merge=True, local_test=0.25)
+    assert len(other.server_participant.split("global")) == len(global_test)
+    assert other.test_digest != federation.test_digest, "runs with other test texts are not compared text by text"
     default = build_federation("label", clients=3)
+    assert default.test_digest == build_federation("uniform", clients=3).test_digest
     assert default.server_participant.split("global").rows.tolist() == list(range(120, 180))

@@ -102,12 +102,13 @@ def test_a_folder_with_two_methods_is_rejected(tmp_path: Path) -> None:
         compare_runs(first, second)
 
 
-def test_clients_with_other_texts_are_not_compared(tmp_path: Path) -> None:
-    """Two divisions of the same corpus can give a client as many test texts, which are others."""
+@pytest.mark.parametrize("sizes", [(9, 9), (9, 8)], ids=["all clients", "one client"])
+def test_clients_with_other_texts_are_not_compared(sizes: tuple[int, int], tmp_path: Path) -> None:
+    """Two divisions of the same corpus can give all clients, or one of them, as many test texts, which are others."""
     folders = [write_method(tmp_path / name, 0.6, 0.05, 2) for name in "ab"]
-    for folder in folders:
+    for folder, size in zip(folders, sizes, strict=True):
         for run in folder.iterdir():
-            write_example_scores(run, {"a": np.ones((9, 1), np.float32), "b": np.zeros((9, 1), np.float32)})
+            write_example_scores(run, {"a": np.ones((9, 1), np.float32), "b": np.zeros((size, 1), np.float32)})
             summary = json.loads((run / "summary.json").read_text())
             write_json(run / "summary.json", {**summary, "partition": {"digest": folder.name}})
     sentence = "divide the texts over clients in different ways"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,6 +155,14 @@ class Federation:
     @property
     def partition(self) -> Partition:
         return self.server.partition
+
+    @property
+    def test_digest(self) -> str:
+        """A digest of the texts of the global test set. Some partitions choose its rows."""
+        fingerprint, rows = self.corpus.fingerprint, self.partition.global_test
+        if rows is None:
+            return fingerprint
+        return hashlib.sha256(fingerprint.encode() + np.asarray(rows, np.int64).tobytes()).hexdigest()[:24]
 
     @property
     def models_with_features(self) -> list[tuple[Model, Features]]:

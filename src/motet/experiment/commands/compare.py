@@ -23,6 +23,7 @@ from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statisti
 # The runs of one method may differ in these.
 _SETTINGS_OF_A_RUN = ("seed", "device", "transport", "checkpoint", "track")
 _SPREAD_NAMES = {"worst_decile": "worst 10 %"}  # as in the table of a run
+OwnerScores = Mapping[str, np.ndarray]  # rows of examples by the owner of their test set
 
 
 @dataclass(frozen=True)
@@ -175,16 +176,19 @@ def _load_all_scores(first: _Runs, second: _Runs, scale: float = 1.0) -> _Paired
         )
     metric = str(metrics.pop())
     is_local = any(map(is_personal, summaries))  # a personal method is deployed on the texts of each client
-    pairs = [_load_scores(pair, metric, is_local, scale) for pair in zip(first.folders, second.folders, strict=True)]
-    scores = [pair for pair in pairs if pair is not None]
-    if len(scores) < len(pairs):
+    pairs = [
+        (read_example_scores(a), read_example_scores(b)) for a, b in zip(first.folders, second.folders, strict=True)
+    ]
+    owners = [_find_common_owners(pair, is_local) for pair in pairs]
+    if not all(owners):
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
     partitions = _partition_digests(first)
-    if partitions != _partition_digests(second) and any(run.has_clients for run, _ in scores):
+    if partitions != _partition_digests(second) and any(any(names) for names in owners):
         return (
             "The runs divide the texts over clients in different ways, so their clients have other test examples and "
             "cannot be compared. Use the same partition and development set."
         )
+    scores = [_pair_scores(pair, names, metric, scale) for pair, names in zip(pairs, owners, strict=True)]
     shared = SharedUnits(examples=len(set(items[0])) == 1, clients=is_local and len(set(partitions)) == 1)
     return _PairedScores([a for a, _ in scores], [b for _, b in scores], shared)
 
@@ -234,26 +238,27 @@ def _describe_interval(test: Comparison) -> str:
     return use_minus_signs(f"{test.difference:+.4f} (95 % interval {test.low:+.4f} to {test.high:+.4f})")
 
 
-def _load_scores(
-    folders: tuple[Path, Path], metric: str, is_local: bool, scale: float
-) -> tuple[RunScores, RunScores] | None:
-    """Load the scores of two runs on the test sets that both have; None if there are none."""
-    scores = [read_example_scores(folder) for folder in folders]
+def _find_common_owners(scores: tuple[OwnerScores, OwnerScores], is_local: bool) -> list[str]:
+    """Return whose test sets both runs have: those of clients, or "", which is the global one."""
     sizes = [{owner: len(rows) for owner, rows in run.items() if len(rows)} for run in scores]
     common = [owner for owner, size in sizes[0].items() if sizes[1].get(owner) == size]
-    owners = [owner for owner in common if owner] if is_local or "" not in common else [""]  # "": global test set
-    if not owners:
-        return None
+    return [owner for owner in common if owner] if is_local or "" not in common else [""]
+
+
+def _pair_scores(
+    scores: tuple[OwnerScores, OwnerScores], owners: Sequence[str], metric: str, scale: float
+) -> tuple[RunScores, RunScores]:
+    """Return the scores of two runs on the test sets of these owners."""
     statistic = _find_statistics_metric(metric, [run[owner] for run in scores for owner in owners])
     columns = slice(1, None) if statistic else slice(0, 1)
     ids = np.concatenate([np.full(len(scores[0][owner]), i) for i, owner in enumerate(owners)])
 
-    def load(run: Mapping[str, np.ndarray]) -> RunScores:
+    def score(run: OwnerScores) -> RunScores:
         rows = [run[owner][:, columns].astype(np.float64) for owner in owners]
         numbers = [float(statistic(r.mean(0), len(r)) if statistic else r.mean()) for r in rows]
         return score_run(scale * float(np.mean(numbers)), np.concatenate(rows), ids, statistic, scale)
 
-    return load(scores[0]), load(scores[1])
+    return score(scores[0]), score(scores[1])
 
 
 def _find_statistics_metric(metric: str, scores: Sequence[np.ndarray]) -> StatisticsMetric | None:

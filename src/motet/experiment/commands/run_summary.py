@@ -87,7 +87,7 @@ def _describe_setup(config: RunConfig, federation: Federation, plan: RunPlan) ->
         "seed": config.seed,
         "primary_metric": federation.task.primary_metric,
         "primary_metric_split": "local" if plan.has_personal_models else "global",
-        "items": federation.corpus.fingerprint,
+        "items": federation.test_digest,
     }
 
 
