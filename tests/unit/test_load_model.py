@@ -5,11 +5,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import constants
-from transformers import BertModel, LlamaConfig, LlamaForCausalLM, RobertaConfig, RobertaModel
+from transformers import AutoModel, BertModel, LlamaConfig, LlamaForCausalLM, RobertaConfig, YosoConfig
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
@@ -63,21 +64,27 @@ def test_models_folder_is_set_by_an_environment_variable(offline_folder: Path, m
     )
 
 
-def test_positions_that_roberta_reserves_are_not_counted(offline_folder: Path) -> None:
-    """Its positions begin after that of the padding token."""
+@pytest.mark.parametrize(("config_class", "positions"), [(RobertaConfig, 19), (YosoConfig, 20)])
+def test_positions_that_a_model_reserves_are_not_counted(
+    config_class: Any, positions: int, offline_folder: Path
+) -> None:
+    """The positions of both begin after that of padding. The table of RoBERTa has max_position_embeddings rows; YOSO's, 2 more."""
     tokenizer = build_word_tokenizer(TEXTS)
     sizes = {"hidden_size": WIDTH, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = RobertaConfig(vocab_size=len(tokenizer), pad_token_id=0, max_position_embeddings=20, **sizes)
-    RobertaModel(config).save_pretrained(offline_folder / "roberta")
-    tokenizer.save_pretrained(offline_folder / "roberta")
+    config = config_class(vocab_size=len(tokenizer), pad_token_id=0, max_position_embeddings=20, **sizes)
+    AutoModel.from_config(config).save_pretrained(offline_folder / "reserving")
+    tokenizer.save_pretrained(offline_folder / "reserving")
 
     def load(max_tokens: int) -> Model:
-        return load_model(ModelConfig("roberta", max_tokens), "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
+        config = ModelConfig("reserving", max_tokens)
+        return load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
 
-    ids = torch.ones(1, 19, dtype=torch.long)
-    assert load(19).module(input_ids=ids)["logits"].shape == (1, 2)
-    with pytest.raises(ConfigError, match=r"model.max_tokens is 20, but roberta has 19 positions"):
-        load(20)
+    ids = torch.ones(1, positions, dtype=torch.long)
+    assert load(positions).module(input_ids=ids)["logits"].shape == (1, 2)
+    with pytest.raises(
+        ConfigError, match=rf"model.max_tokens is {positions + 1}, but reserving has {positions} positions"
+    ):
+        load(positions + 1)
 
 
 @pytest.fixture

@@ -313,10 +313,11 @@ def _check_first_token(model: Model, name: str) -> None:
 
 def _check_max_tokens(config: ModelConfig, module: nn.Module) -> None:
     configured = getattr(getattr(module, "config", None), "max_position_embeddings", None)
-    num_positions = count_positions(module) or configured
-    if isinstance(num_positions, int) and 0 < num_positions < config.max_tokens:
+    # RoBERTa's configuration counts positions that no token has, and the table of YOSO has rows that no token reads.
+    counts = [n for n in (configured, count_positions(module)) if isinstance(n, int) and n > 0]
+    if counts and min(counts) < config.max_tokens:
         raise ConfigError(
-            f"model.max_tokens is {config.max_tokens}, but {config.name} has {num_positions} positions. Lower it."
+            f"model.max_tokens is {config.max_tokens}, but {config.name} has {min(counts)} positions. Lower it."
         )
 
 
