@@ -191,12 +191,12 @@ def test_options_of_the_template_are_set_in_the_run_and_in_the_exported_template
     tokenizer = make_tokenizer(
         CHAT_ML + "{% if thinking is defined and thinking is false %}{{ date }}<done>{% endif %}"
     )
-    task = Instruct(template_options=(("thinking", False), ("date", 'the "1st"')))
+    task = Instruct(template_options=(("thinking", False), ("date", 'the "1st" 🎻')))
     model = Model("gpt-1", torch.nn.Module(), {}, tokenizer)
     exported = copy.deepcopy(tokenizer)
     exported.chat_template = task.chat_template(model)
     own = ChatFormat(tokenizer, "auto", "gpt").render_prompt([Turn("user", "how?")])
-    assert ChatFormat(exported, "chat", "gpt").render_prompt([Turn("user", "how?")]) == f'{own}the "1st"<done>'
+    assert ChatFormat(exported, "chat", "gpt").render_prompt([Turn("user", "how?")]) == f'{own}the "1st" 🎻<done>'
     corpus = Corpus("toy", "instruct", {"prompt": ["how are you"], "completion": ["fine"]}, 1)
     assert task.build_features(corpus, model, 99).columns["completion_start"][0] > len(tokenizer(own)["input_ids"])
     with pytest.raises(

@@ -157,7 +157,8 @@ def _set_options(tokenizer: Any, is_own: bool, options: Mapping[str, Any], model
         if not isinstance(value, str | int | float | bool):
             raise ConfigError(f"task.template_options.{name} is {value!r}; expected a text, a number, true or false.")
     # transformers drops the end of a line that has only a statement.
-    return "".join(f"{{% set {name} = {json.dumps(value)} %}}\n" for name, value in options.items()) + own
+    settings = [f"{{% set {name} = {json.dumps(value, ensure_ascii=False)} %}}\n" for name, value in options.items()]
+    return "".join([*settings, own])
 
 
 def has_chat_template(tokenizer: Any) -> bool:
