@@ -47,9 +47,8 @@ class QFedAvg(Algorithm):
     def round(self, state: QFedAvgState, rnd: Round) -> Script[QFedAvgState]:
         mean = yield from total(self.train, to_all(rnd.cohort, state.params))
         parts = mean.value.unbundle()
-        h = float(
-            parts["scale"]["h"]
-        )  # 0 if all losses are so small that their powers are 0: then the update is 0, too
+        # h is 0 if all losses are so small that their powers are 0. Then the update is 0, too.
+        h = float(parts["scale"]["h"])
         return QFedAvgState(state.params + (1 / h if h else 0.0) * parts["update"])
 
     @work(reveals="sum")

@@ -33,11 +33,10 @@ def hash_settings(settings: Mapping[str, Any]) -> str:
             del hashed[section]
     if settings["cohort"]["sampler"] == "oort":
         hashed["network"] = settings["network"]  # its clock chooses the cohorts
-        if not settings["cohort"]["oort"][
-            "report_utility"
-        ]:  # runs that began before this key existed keep their digest
-            oort = {key: value for key, value in settings["cohort"]["oort"].items() if key != "report_utility"}
-            hashed["cohort"] = {**settings["cohort"], "oort": oort}
+        options = dict(settings["cohort"]["oort"])
+        if not options["report_utility"]:  # runs that began before this key existed keep their digest
+            del options["report_utility"]
+        hashed["cohort"] = {**settings["cohort"], "oort": options}
     else:
         hashed["cohort"] = {key: value for key, value in settings["cohort"].items() if key != "oort"}
     hashed["solver"] = {key: value for key, value in settings["solver"].items() if not _is_ignored(key, value)}
