@@ -162,3 +162,54 @@ def test_answers_whose_position_is_a_guess_are_counted(tmp_path: Path) -> None:
     moved = [{**row, "answer_start": row["answer_start"] + 2} for row in named]
     (message,) = find(read(tmp_path / "t.jsonl", json_lines(moved), columns={"starts": "answer_start"}, test_share=0.0))
     assert message.startswith("9 answers moved to the nearest of several occurrences (positions count characters")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json_lines([{"text": "a", "label": "b"}] * 3), "its lines are JSON. Give the file the suffix .jsonl"),
+        (json.dumps([{"text": "a"}], indent=1), "its lines are JSON"),
+        (table(["review", "mood"], ["good", "bad"]), "its lines are rows of a table. Give the file the suffix .csv"),
+        (table(["review", "mood"], ["good", "bad"]).partition("\n")[2], "its lines are rows of a table"),
+        ("".join(f"__label__good the text of case {i}\n" for i in range(9)), "begin with labels of fastText"),
+        ("<!DOCTYPE html>\n<html><body>Sign in</body></html>\n", "are a web page or XML"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n", "a pointer of Git LFS"),
+    ],
+)
+def test_lines_that_are_no_texts_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path / "t.txt", content)
+    assert message in str(error.value)
+
+
+def test_lines_with_commas_are_texts(tmp_path: Path) -> None:
+    assert read(tmp_path / "t.txt", "".join(f"a line, no. {i}, of a text\n" for i in range(20))).task == "lm"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", json_lines([{"text": "a", "label": "b"}] * 3), "its lines are JSON. Give the file the suffix .jsonl"),
+        ("t.tsv", table(["text", "label"], ["a", "b"]), "if ',' separates the columns, set data.delimiter to it"),
+        ("t.tsv", '"text"\t"label"\n"a"\t"b"\n', "if quotation marks enclose the fields, set data.quoting=csv"),
+        ("t.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n", "a pointer of Git LFS"),
+    ],
+)
+def test_files_with_a_wrong_suffix_say_what_they_hold(name: str, content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path / name, content)
+    assert message in str(error.value)
+
+
+def test_an_array_of_objects_is_read_whatever_the_suffix(tmp_path: Path) -> None:
+    rows = [{"text": f"case {i}", "label": LABELS[i % 3]} for i in range(9)]
+    for indent in (None, 1):
+        corpus = read(tmp_path / "t.jsonl", json.dumps(rows, indent=indent), test_share=0.0)
+        assert list(corpus.column("text")) == [row["text"] for row in rows]
+
+
+def test_files_of_texts_and_of_their_labels_are_a_warning(tmp_path: Path) -> None:
+    for name in ("train_text", "train_labels"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(20)))
+    findings = find(read_corpus(DataConfig(path=str(tmp_path))))
+    assert any("'train_labels.txt' and 'train_text.txt' both have 20 lines" in message for message in findings)

@@ -91,12 +91,16 @@ def check_any_column(file: DataFile, names: Sequence[str], header: Sequence[str]
     """Raise an error if no column of the file is one of Motet's."""
     if names:
         return
-    numbers = ""
-    if file.suffix in NUMBERED:
-        numbers = "; if there is no header, give their numbers, such as data.text=2; if lines precede it, remove them"
+    hint = ""
+    if len(header) == 1 and (delimiter := next((d for d in ",;|\t" if d in header[0]), None)):
+        hint = f"; if {delimiter!r} separates the columns, set data.delimiter to it"
+    elif all(name[:1] + name[-1:] == '""' for name in header):
+        hint = "; if quotation marks enclose the fields, set data.quoting=csv"
+    elif file.suffix in NUMBERED:
+        hint = "; if there is no header, give their numbers, such as data.text=2; if lines precede it, remove them"
     raise DataError(
         f"{file.name}: its columns are {_list_names(header)}; expected those of a task, such as text and label "
-        f"(motet list tasks). Name the columns, for example data.text=… data.label=…{numbers}"
+        f"(motet list tasks). Name the columns, for example data.text=… data.label=…{hint}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.core.errors import DataError
@@ -17,13 +17,12 @@ from motet.datasets.review_files import FDU_FILE, MSR_FILE, read_fdu_mtl, read_m
 from motet.datasets.spreadsheet_files import read_spreadsheet
 from motet.datasets.tagged_files import (
     SNIFFED_LINES,
-    looks_like_columns,
     looks_like_conll,
-    looks_like_header,
     read_conll_file,
     read_gold_conll,
 )
 from motet.datasets.text_encoding import read_first_lines
+from motet.datasets.text_layout import describe_layout, is_json, looks_like_columns, looks_like_header
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,19 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 LOCAL_SUFFIXES = tuple(suffix for file_format in FORMATS for suffix in file_format.suffixes) + HDF5_SUFFIXES
 COMPRESSION_SUFFIXES = tuple(DECOMPRESSORS)
 SUPPORTED_FORMATS = ".csv, .jsonl, .parquet, .xlsx, .txt and others, also compressed (motet list formats)"
+POINTER, MAX_POINTER_SIZE = b"version https://git-lfs.github.com", 1_000
 _FORMAT_BY_SUFFIX = {suffix: file_format for file_format in FORMATS for suffix in file_format.suffixes}
 
 
 def find_format(file: DataFile) -> FileFormat | None:
+    """Determine the format of a file with many rows. Raise an error if the lines of a text file are probably no texts."""
+    file_format = guess_format(file)
+    if file_format is TEXT and file.options.task is None:
+        _check_texts(file, read_first_lines(file.path, SNIFFED_LINES, file.options.encoding))
+    return file_format
+
+
+def guess_format(file: DataFile) -> FileFormat | None:
     """Determine the format of a file from its name; if that leaves a doubt, from its first lines."""
     name = strip_compression_suffix(file.path).name
     if MSR_FILE.fullmatch(name):
@@ -78,19 +86,39 @@ def find_format(file: DataFile) -> FileFormat | None:
     if name.endswith("gold_conll"):
         return GOLD_CONLL
     file_format = _FORMAT_BY_SUFFIX.get(file.suffix)
+    if file_format is not None:
+        _check_pointer(file)
     task = file.options.task
     if file_format is TEXT and task == "tagging":
         return CONLL
+    if file_format in (CSV, TSV) and is_json(next(iter(read_first_lines(file.path, 1, file.options.encoding)), "")):
+        raise DataError(f"{file.name}: its lines are JSON. Give the file the suffix .jsonl.")
     if file_format in (None, TEXT, TSV) and task in (None, "tagging"):
         lines = read_first_lines(file.path, SNIFFED_LINES, file.options.encoding)
         if looks_like_conll(lines, min_share=1.0 if file_format is TSV else 0.8):
             return CONLL
-        if file_format is TEXT and (looks_like_columns(lines) or looks_like_header(lines, file.options.column_names)):
-            raise DataError(
-                f"{file.name}: its lines have columns, like a table or words with tags that are not BIO. Set "
-                "task.type=lm to read each line as a text, or task.type=tagging; give a table the suffix .csv or .tsv."
-            )
     return file_format
+
+
+def _check_pointer(file: DataFile) -> None:
+    """Raise an error for the few lines that stand for a file in a Git repository until `git lfs pull`."""
+    if file.path.stat().st_size > MAX_POINTER_SIZE:
+        return
+    with file.path.open("rb") as stream:
+        is_pointer = stream.read(len(POINTER)) == POINTER
+    if is_pointer:
+        raise DataError(f"{file.name}: the file is only a pointer of Git LFS. Fetch its content with: git lfs pull")
+
+
+def _check_texts(file: DataFile, lines: Sequence[str]) -> None:
+    """Raise an error if the lines of a text file are probably no texts."""
+    if looks_like_columns(lines) or looks_like_header(lines, file.options.column_names):
+        raise DataError(
+            f"{file.name}: its lines have columns, like a table or words with tags that are not BIO. Set "
+            "task.type=lm to read each line as a text, or task.type=tagging; give a table the suffix .csv or .tsv."
+        )
+    if layout := describe_layout(lines):
+        raise DataError(f"{file.name}: its lines {layout}. To read each line as a text, set task.type=lm.")
 
 
 def require_format(file: DataFile) -> FileFormat:

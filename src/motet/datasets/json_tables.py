@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -9,12 +10,15 @@ from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns, empty_column_error, missing_column_error
+from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
 from motet.datasets.json_arrow import log_columns, read_json_batches
 from motet.datasets.json_parsing import check_characters, find_field, list_fields, parse_json
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.squad_json import parse_squad
 
+_OBJECTS = re.compile(rb"\s*\[\s*\{")
+HEAD_SIZE = 100
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
@@ -56,6 +60,11 @@ class JsonRows:
 
 def read_json_lines(file: DataFile, table: TableBuilder) -> None:
     """Read one object per line: with pyarrow if it can read the file exactly, otherwise line by line."""
+    with open_binary(file.path) as stream:
+        is_array = _OBJECTS.match(stream.read(HEAD_SIZE).removeprefix(codecs.BOM_UTF8))
+    if is_array:
+        read_json_file(file, table)
+        return
     table.start_file(file.name, "line", file.constants)
     if not read_json_batches(file, table):
         _read_lines(file, table)

@@ -15,7 +15,7 @@ from motet.datasets.compression import is_archive, unpacked
 from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
 from motet.datasets.data_file import NO_GROUP, DataFile, ReadOptions
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
-from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, require_format
+from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, TEXT, require_format
 from motet.datasets.hdf5_store import is_store, read_store
 from motet.datasets.local_folders import FilePart, plan_folder
 from motet.datasets.raw_table import TableBuilder
@@ -25,6 +25,7 @@ from motet.datasets.splits import split_rows
 from motet.datasets.task_inference import infer_task, unused_columns
 from motet.missing_paths import describe_missing
 
+MIN_PARALLEL_LINES = 10  # fewer may be equal by chance
 PRODIGY_COLUMNS = {"_task_hash", "answer"}
 
 
@@ -64,11 +65,16 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
             raise ConfigError(f"data.test is set, but '{name}' has test files of its own. Remove data.test.")
         parts += [replace(part, split="test") for part in _plan(test, options, log)]
     builder = TableBuilder()
-    num_train = 0
+    sizes: dict[Path, int] = {}  # rows of each file
     for part in sorted(parts, key=lambda part: part.split == "test"):
         constants = part.constants if part.split == "train" else {**optional_groups(builder), **part.constants}
+        start = builder.num_rows
         part.file_format.read(DataFile(part.path, options, log, constants), builder)
-        num_train = builder.num_rows if part.split == "train" else num_train
+        sizes[part.path] = builder.num_rows - start
+    num_train = sum(sizes[part.path] for part in parts if part.split == "train")
+    _note_parallel_files(
+        [part.path for part in parts if part.split == "train" and part.file_format is TEXT], sizes, log
+    )
     if num_train == 0:
         raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
     task, columns = convert_table(name, builder, options, log, num_train)
@@ -95,6 +101,16 @@ def convert_table(
         )
     _note_rows_without_client(columns, num_train, log)
     return task, columns
+
+
+def _note_parallel_files(texts: Sequence[Path], sizes: Mapping[Path, int], log: ReadLog) -> None:
+    """Write a warning about two text files with equally many lines: these may be texts and their labels."""
+    if len(texts) == 2 and len({sizes[path] for path in texts}) == 1 and sizes[texts[0]] >= MIN_PARALLEL_LINES:
+        first, second = map(log.relative_name, texts)
+        log.warn(
+            f"'{first}' and '{second}' both have {sizes[texts[0]]:,} lines, which are read as texts of two clients. If the "
+            "lines belong together, write them into two columns of a table."
+        )
 
 
 def _note_rows_without_client(columns: Mapping[str, Sequence[Any]], num_train: int, log: ReadLog) -> None:

@@ -21,6 +21,7 @@ from motet.datasets.file_formats import (
     WHOLE_TEXT,
     FileFormat,
     find_format,
+    guess_format,
 )
 from motet.datasets.original_files import list_folder
 from motet.datasets.read_log import ReadLog
@@ -120,7 +121,7 @@ def _find_label_folders(folder: Path, options: ReadOptions, log: ReadLog) -> lis
     if len(labels) < 2:
         return []
     first = DataFile(list_visible(labels[0])[0], options, ReadLog(log.root))
-    return [] if find_format(first) not in (TEXT, None) else labels
+    return [] if guess_format(first) not in (TEXT, None) else labels
 
 
 def _is_text_file(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns
@@ -41,22 +41,6 @@ def looks_like_conll(lines: Sequence[str], min_share: float) -> bool:
     rows = [split_fields(line) for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
     tags = [row[-1] for row in rows if 2 <= len(row) <= MAX_COLUMNS and TAG.fullmatch(row[-1])]
     return len(tags) >= max(2, min_share * len(rows)) and set(tags) != {"O"}
-
-
-def looks_like_columns(lines: Sequence[str]) -> bool:
-    """True if every line has the same number of columns, separated by tabs; or if all are pairs, with blank lines."""
-    rows = [line for line in lines if line.strip()]
-    if len(rows) < 2:
-        return False
-    has_tabs = len({line.count("\t") for line in rows}) == 1 and "\t" in rows[0]
-    return has_tabs or (len(rows) < len(lines) and all(len(line.split()) == 2 for line in rows))
-
-
-def looks_like_header(lines: Sequence[str], column_names: Mapping[str, str | None]) -> bool:
-    """True if the first line is the header of a table: it has at least two names of columns that Motet reads."""
-    known = {column or name for name, column in column_names.items()}
-    fields = (name.strip(' "').lower() for name in re.split("[,;\t|]", next(iter(lines), "")))
-    return len(known.intersection(fields)) > 1
 
 
 def read_gold_conll(file: DataFile, table: TableBuilder) -> None:
