@@ -25,11 +25,11 @@ def test_the_largest_sum_does_not_wrap(clients: int, modulus: int) -> None:
     for sign in (1, -1):
         words = fixed_point.encode(torch.full((5,), sign * 4.0), 1.0, clients, modulus, make_rng())
         total = (words.astype(object) * clients % modulus).astype(np.uint32)
-        assert fixed_point.decode(total, False, clients, modulus).tolist() == [sign * 4.0 * clients] * 5
+        assert fixed_point.decode(total, clients, modulus, is_double=False).tolist() == [sign * 4.0 * clients] * 5
     doubles = torch.full((3,), DOUBLE_RANGE, dtype=torch.float64)
     words = fixed_point.encode(doubles, 1.0, clients, modulus, make_rng())
     total = (words.astype(object) * clients % modulus).astype(np.uint32)
-    assert fixed_point.decode(total, True, clients, modulus).tolist() == [DOUBLE_RANGE * clients] * 3
+    assert fixed_point.decode(total, clients, modulus, is_double=True).tolist() == [DOUBLE_RANGE * clients] * 3
 
 
 @with_every_modulus
@@ -41,7 +41,7 @@ def test_words_are_residues_of_signed_integers(clients: int, modulus: int) -> No
     integers = [round(x / 4.0 * base) for x in numbers]
     words = fixed_point.encode(torch.tensor(numbers), 1.0, clients, modulus, make_rng())
     assert words.tolist() == [integer % modulus for integer in integers]
-    assert fixed_point.decode(words, False, clients, modulus).tolist() == numbers
+    assert fixed_point.decode(words, clients, modulus, is_double=False).tolist() == numbers
 
 
 @with_every_modulus
@@ -66,7 +66,7 @@ def test_rounding_is_unbiased_and_off_by_less_than_a_step(bits: int | None) -> N
     fixed_point = FixedPoint(max_abs=2.0, bits=bits)
     step, float32_rounding = fixed_point.step(10, 2**32), 2**-23
     numbers = torch.full((200_000,), 0.7 * step + 1.0)
-    decoded = fixed_point.decode(fixed_point.encode(numbers, 1.0, 10, 2**32, make_rng()), False, 10, 2**32)
+    decoded = fixed_point.decode(fixed_point.encode(numbers, 1.0, 10, 2**32, make_rng()), 10, 2**32, is_double=False)
     assert float((decoded - numbers).abs().max()) < step * (1 + 1e-6) + float32_rounding
     if bits is not None:
         bias = abs(float((decoded - numbers.double()).mean()))
@@ -77,7 +77,7 @@ def test_rounding_is_unbiased_and_off_by_less_than_a_step(bits: int | None) -> N
 def test_whole_float64_numbers_are_exact(modulus: int) -> None:
     fixed_point, numbers = FixedPoint(), torch.tensor([0.0, 1.0, 113.0, -7.0, 16_000_000.0], dtype=torch.float64)
     words = fixed_point.encode(numbers, 1.0, 50, modulus, make_rng())
-    assert torch.equal(fixed_point.decode(words, True, 50, modulus), numbers)
+    assert torch.equal(fixed_point.decode(words, 50, modulus, is_double=True), numbers)
 
 
 def test_a_number_out_of_range_is_rejected_without_revealing_it() -> None:
@@ -89,7 +89,7 @@ def test_a_number_out_of_range_is_rejected_without_revealing_it() -> None:
 def test_a_number_out_of_range_can_be_clipped() -> None:
     fixed_point = FixedPoint(max_abs=1.0, out_of_range="clip")
     words = fixed_point.encode(torch.tensor([17.5, -17.5]), 1.0, 10, 2**32, make_rng())
-    assert fixed_point.decode(words, False, 10, 2**32).tolist() == [1.0, -1.0]
+    assert fixed_point.decode(words, 10, 2**32, is_double=False).tolist() == [1.0, -1.0]
 
 
 def test_invalid_options_are_rejected() -> None:

@@ -263,7 +263,7 @@ def test_forged_signatures_are_rejected(server: MaliciousServer) -> None:
 
 def test_a_list_below_the_threshold_is_rejected(server: MaliciousServer) -> None:
     survivors = server.run_to_upload()
-    server.expect_error(survivors[0], "confirm", survivors[:2], "are needed. The sum stays closed")
+    server.expect_error(survivors[0], "confirm", survivors[:2], "are needed. The sum stays hidden")
 
 
 @pytest.mark.parametrize("change", ["without the client", "with a duplicate", "with a stranger"])

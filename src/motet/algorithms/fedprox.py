@@ -1,4 +1,7 @@
-"""FedProx (Li et al. 2020): FedAvg with a proximal term that keeps clients close to the global model, μ/2·‖w − wᵗ‖²."""
+"""FedProx (Li et al. 2020): FedAvg with a proximal term that keeps clients close to the global model, μ/2·‖w − wᵗ‖².
+
+The training loop adds its gradient, μ(w − wᵗ): see `proximal_mu` in `learning/training/fit.py`.
+"""
 
 from __future__ import annotations
 

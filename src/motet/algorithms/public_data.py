@@ -86,7 +86,7 @@ class PublicWords:
 
     @cached_property
     def word_positions(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For each word that this model sees: the index of its text, of its first token there, and of the word."""
+        """For each word that this model sees: the index of its text, of its first token in the text, and of the word."""
         column = self.examples.features.metadata["word_ids"]
         if not isinstance(column, Ragged):
             raise TypeError("the column 'word_ids' must be ragged")

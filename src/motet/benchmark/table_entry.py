@@ -33,12 +33,12 @@ class TableEntry:
 
     @property
     def is_partial(self) -> bool:
-        """Whether some of the seeds are missing."""
+        """True if some of the seeds are missing."""
         return 0 < len(self.values) < self.expected
 
     @property
     def partial_mark(self) -> str:
-        """How many of the seeds the number has, if it lacks some."""
+        """A mark that shows how many seeds the number has, if some are missing; else an empty text."""
         return f" † {len(self.values)} of {self.expected}" if self.is_partial else ""
 
     @property
@@ -51,7 +51,7 @@ class TableEntry:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the method is not the best, but not significantly worse either. False if that is not known."""
+        """True if the method is not the best, but not significantly worse either. False if that is not known."""
         is_about_methods = self.comparison is not None and self.comparison.is_about_methods
         return (
             not self.is_best and not self.is_bound and is_about_methods and (self.p_value or 0.0) >= SIGNIFICANCE_LEVEL

@@ -152,12 +152,12 @@ class TableMetric:
 
     @property
     def is_score(self) -> bool:
-        """Whether the number says how good the models are, in percent."""
+        """True if the number says how good the models are, in percent."""
         return not self.lower_is_better and self.spec.kind not in ("worst", "backdoor")
 
     @property
     def is_traffic(self) -> bool:
-        """Whether the number is counted, not estimated: it hardly varies between seeds."""
+        """True if the number is counted, not estimated: it hardly varies between seeds."""
         return self.spec.kind in _TRAFFIC_KEYS
 
     @property

@@ -1,7 +1,7 @@
 """Fixed-point encoding: numbers as integers modulo m, so that masks can be added and the sum of n clients cannot wrap.
 
-For n clients, a word is at most `base` in size: the largest power of two with n·base ≤ (m−1)/2. The sum of n words then
-never passes half the modulus, and its sign is known. A float32 number x is one word, ⌊x·base/max_abs + u⌋ with u
+For n clients, the absolute value of a word is at most `base`: the largest power of two with n·base ≤ (m−1)/2. The sum of
+n words then never passes half the modulus, and its sign is known. A float32 number x is one word, ⌊x·base/max_abs + u⌋ with u
 uniform in [0, 1). This rounding is unbiased, and off by less than one step, max_abs/base. A float64 number (a count, a
 weight) is two words, high·base + low, so that counts add up exactly. A sum of n terms is off by less than n steps.
 """
@@ -18,13 +18,13 @@ import torch
 from motet.core.errors import ConfigError, PrivacyError, RunError
 
 BLOCK = 2**16  # numbers at a time, so that temporaries stay small
-DOUBLE_RANGE = 2.0**24  # the largest size of a float64 number
+DOUBLE_RANGE = 2.0**24  # the largest absolute value of a float64 number
 MAX_DOUBLE_BASE = 2**26  # two words of this base are exact in a float64
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """`max_abs` is the largest size of a float32 number. `bits` are the bits per number, None for as many as fit.
+    """`max_abs` is the largest absolute value of a float32 number. `bits` are the bits per number, None for as many as fit.
 
     `out_of_range` says what to do with larger numbers.
     """
@@ -42,7 +42,7 @@ class FixedPoint:
             raise ConfigError(f"secure.bits is {self.bits}; expected 2 to 31 of the 32 bits of a word.")
 
     def base(self, clients: int, modulus: int) -> int:
-        """Return the largest size of a float32 number's word."""
+        """Return the largest absolute value of the word of a float32 number."""
         largest = _largest_base(clients, modulus)
         if self.bits is None:
             return largest
@@ -53,7 +53,7 @@ class FixedPoint:
             )
         return int(2 ** (self.bits - 1))
 
-    def step(self, clients: int, modulus: int, is_double: bool = False) -> float:
+    def step(self, clients: int, modulus: int, *, is_double: bool = False) -> float:
         """Return the bound of one client's rounding error. The error of a sum over n clients is below n steps."""
         if is_double:
             return float(DOUBLE_RANGE / _double_base(clients, modulus) ** 2)
@@ -64,7 +64,7 @@ class FixedPoint:
     ) -> np.ndarray:
         """Encode factor·numbers as uint32 words; `factor` is at most 1.
 
-        Float64 numbers become all high words, then all low.
+        Float64 numbers give two words each: first the high words of all numbers, then the low ones.
         """
         self._check_range(numbers)
         flat = numbers.detach().cpu().numpy()
@@ -85,7 +85,7 @@ class FixedPoint:
             words[start : start + BLOCK] = _to_residues(np.floor(block, out=block), modulus)
         return words
 
-    def decode(self, words: np.ndarray, is_double: bool, clients: int, modulus: int) -> torch.Tensor:
+    def decode(self, words: np.ndarray, clients: int, modulus: int, *, is_double: bool) -> torch.Tensor:
         """Decode a sum of words to float64."""
         integers = center_residues(words, modulus)
         if is_double:
@@ -124,7 +124,7 @@ def _double_base(clients: int, modulus: int) -> int:
 
 
 def _to_residues(integers: np.ndarray, modulus: int) -> np.ndarray:
-    """Return residues of integers of at most 2³⁰ in size; no word is larger."""
+    """Return residues of integers with absolute values up to 2³⁰; no word is larger."""
     words = integers.astype(np.int32).view(np.uint32)
     if modulus == 2**32:
         return words

@@ -1,7 +1,7 @@
 """Sends only the largest numbers of an update, with their indices (Stich et al. 2018, Sparsified SGD with Memory).
 
-With error feedback the rest is not lost: the client adds it to its next update. This codec is for updates only. Small
-weights matter too, so sparsified weights would be useless.
+With error feedback the rest is not lost: the client adds it to its next update (`encode_with_feedback` in `codecs/chain.py`).
+This codec is for updates only. Small weights matter too, so sparsified weights would be useless.
 """
 
 from __future__ import annotations

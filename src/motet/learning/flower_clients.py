@@ -23,7 +23,7 @@ Settings = Mapping[str, bool | bytes | float | int | str]
 
 
 class FlowerClientData:
-    """What stands for the data of a client: the client. It knows its number of examples once it has trained or tested."""
+    """A Flower client in place of its data. The number of examples is known once the client has trained or tested."""
 
     def __init__(self, name: ClientId, client: Any) -> None:
         self.name, self.client, self.examples = name, client, 0

@@ -1,4 +1,4 @@
-"""Whether a model fits into the memory of this machine, before it is built."""
+"""Checks whether a model fits into the memory of this machine, before it is built."""
 
 from __future__ import annotations
 

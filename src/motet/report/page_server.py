@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 
 class PageSource(NamedTuple):
-    """Who serves pages: what they are, the option with their address, and the environment variable of their token."""
+    """The names of a page server in messages: its own, the option with its address, and the variable with its token."""
 
     name: str
     option: str

@@ -34,7 +34,7 @@ class RunScores:
 
     @property
     def has_clients(self) -> bool:
-        """Whether the examples belong to several clients, and not to the global test set."""
+        """True if the examples belong to several clients, and not to the global test set."""
         return self.owners is not None and len(np.unique(self.owners)) > 1
 
 
@@ -90,7 +90,7 @@ class PairedRuns:
 
     @property
     def is_global(self) -> bool:
-        """Whether all examples belong to the global test set."""
+        """True if all examples belong to the global test set."""
         return all(len(np.unique(owners)) == 1 for owners in self.owners)
 
     def compare_over_seeds(self) -> Estimate:

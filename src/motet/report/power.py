@@ -17,7 +17,7 @@ NOTHING_VARIES = "nothing can be estimated, because the methods had equal scores
 
 
 class SeedPlan(NamedTuple):
-    """What a column needs: the deviation of a difference between seeds, its error from the examples, and the seeds.
+    """The seeds that a column needs, and the estimates behind it: the deviation between seeds, the error from the examples.
 
     `seeds` belongs to the median pair of methods, `most_seeds` to the pair that varies most. None: no number is enough.
     Without a deviation, the methods had equal scores in all runs, and nothing is known.

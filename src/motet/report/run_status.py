@@ -77,26 +77,26 @@ class RunStatus(RunCallback):
 
         def write_repeatedly() -> None:
             while not stopped.wait(interval):
-                self._update(True)
+                self._update()
 
         threading.Thread(target=write_repeatedly, daemon=True).start()
         return stopped.set
 
     def on_waiting(self, text: str) -> None:
         """Show what the run waits for before it begins."""
-        self._update(True, state=text)
+        self._update(state=text)
 
     def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
-        self._update(True, state="running", run=name, rounds=rounds, done=completed, began=time.time())
+        self._update(state="running", run=name, rounds=rounds, done=completed, began=time.time())
         self.callback.on_run_begin(name, rounds, completed)
 
     def on_round_begin(self, round: int, cohort_size: int) -> None:
         self.round_began = time.monotonic()
-        self._update(True, round=round, cohort=cohort_size, answered=0)
+        self._update(round=round, cohort=cohort_size, answered=0)
         self.callback.on_round_begin(round, cohort_size)
 
     def on_client_done(self, answered: int, expected: int) -> None:
-        self._update(False, answered=answered, cohort=expected)
+        self._update(answered=answered, cohort=expected, must_write=False)
         self.callback.on_client_done(answered, expected)
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
@@ -107,7 +107,7 @@ class RunStatus(RunCallback):
             seconds = self.facts["round_seconds"] + time.monotonic() - self.round_began
             facts |= {"rounds_timed": self.facts["rounds_timed"] + 1, "round_seconds": seconds}
             self.round_began = None
-        self._update(True, **facts)
+        self._update(**facts)
         self.callback.on_round_end(round, scores, primary_metric, traffic)
 
     def on_note(self, text: str) -> None:
@@ -116,13 +116,13 @@ class RunStatus(RunCallback):
     def on_run_end(self) -> None:
         with self.lock:
             is_complete = self.facts.get("done") == self.facts.get("rounds")
-        self._update(True, state="finished" if is_complete else "stopped")
+        self._update(state="finished" if is_complete else "stopped")
         self.callback.on_run_end()
 
-    def _update(self, write_now: bool, **facts: Any) -> None:
+    def _update(self, *, must_write: bool = True, **facts: Any) -> None:
         with self.lock:
             self.facts.update(facts)
-        if self.file is not None and (write_now or time.monotonic() - self.last_write > 1):
+        if self.file is not None and (must_write or time.monotonic() - self.last_write > 1):
             self.last_write = time.monotonic()
             with self.file_lock:
                 write_atomically(self.file, json.dumps({**self.snapshot(), "at": time.time()}, indent=2).encode())

@@ -76,7 +76,7 @@ class ClientPolicy:
         if len(unique) < self.min_clients or len(neighbors) < threshold:
             raise PrivacyError(
                 f"the sum would have {len(unique)} survivors, {len(neighbors)} of them neighbors of this client; "
-                f"{max(self.min_clients, threshold)} are needed. The sum stays closed."
+                f"{max(self.min_clients, threshold)} are needed. The sum stays hidden."
             )
 
     def check_predecessor(self, survivors: tuple[ClientId, ...], earlier: tuple[ClientId, ...] | None) -> None:
@@ -84,7 +84,7 @@ class ClientPolicy:
         if earlier is not None and (strangers := set(survivors) - set(earlier)):
             raise PrivacyError(
                 f"{', '.join(sorted(strangers)[:3])} did not take part in the earlier sum of this round that this one "
-                "builds on; the sum stays closed."
+                "builds on; the sum stays hidden."
             )
 
     def check_signatures(
@@ -106,5 +106,5 @@ class ClientPolicy:
         if count < threshold:
             raise PrivacyError(
                 f"{count} clients have signed the list of survivors that this client got, and {threshold} are needed: the "
-                "others got another list, or were lost. The sum stays closed."
+                "others got another list, or were lost. The sum stays hidden."
             )

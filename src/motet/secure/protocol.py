@@ -191,7 +191,7 @@ class SecureSum(Program):
         if len(survivors) < minimum:
             raise PrivacyError(
                 f"the sum would have {len(survivors)} clients, and its noise suffices from {minimum} on; "
-                "the sum stays closed."
+                "the sum stays hidden."
             )
 
     def _do_work(self, ctx: Any, session: ClientSession, payload: Any) -> Generator[Job, Any, EncodedVector]:

@@ -81,20 +81,20 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     masking, clients = protocol.masking, exchange.payloads.keys()
     payload = _common_payload(protocol, exchange)
     topic = make_topic(exchange.address, protocol.down_codecs.decode(payload))
-    early = masking.shares_need_vector
+    trains_first = masking.shares_need_vector
     exchange.on_start()
     public_keys: dict[ClientId, PublicKeys] = yield _gather_valid(
         protocol.advertise, to_all(clients, topic), lambda _, reply: are_valid_keys(reply)
     )
     _require_clients(protocol, len(public_keys), "sent keys")
     participants = SumParticipants(0, topic, public_keys)
-    share_requests = {c: ShareRequest(public_keys, payload if early else None) for c in public_keys}
+    share_requests = {c: ShareRequest(public_keys, payload if trains_first else None) for c in public_keys}
     shares_by_sender: dict[ClientId, dict[ClientId, Ciphertext]] = yield _gather_valid(
         protocol.share, share_requests, partial(_has_all_shares, masking, participants)
     )
     _require_clients(protocol, len(shares_by_sender), "sent shares")
     sharing_clients = tuple(shares_by_sender)
-    upload_requests = _forward_shares(shares_by_sender, None if early else payload)
+    upload_requests = _forward_shares(shares_by_sender, None if trains_first else payload)
     del shares_by_sender  # LightSecAgg's shares are larger than all vectors together
     collector = partial(MaskedSum, masking, protocol.encoding, exchange.address)
     total: MaskedTotal = yield Exchange(method_address(protocol.upload), upload_requests, "each", collector)

@@ -58,7 +58,7 @@ class SumEncoding:
 
     def decode(self, words: np.ndarray, total: MaskedTotal, address: str, clients: int, masking: Masking) -> Weighted:
         """Return the weighted mean from the unmasked words of a sum over `total.clients`."""
-        weight = float(self.fixed_point.decode(words[-WEIGHT_WORDS:], True, clients, masking.modulus))
+        weight = float(self.fixed_point.decode(words[-WEIGHT_WORDS:], clients, masking.modulus, is_double=True))
         if not 0 <= weight <= len(total.clients) * self.max_weight:
             raise RunError(
                 "the sum has weights that its clients cannot have, so a client sent a false share or vector; "
@@ -120,5 +120,5 @@ class SumEncoding:
         """Return the sum of the numbers times their weights."""
         if address in self.noise:
             return self.noise[address].decode(words, clients, masking.min_survivors(clients), masking.modulus)
-        numbers = self.fixed_point.decode(words, is_double, clients, masking.modulus)
+        numbers = self.fixed_point.decode(words, clients, masking.modulus, is_double=is_double)
         return numbers * (1.0 if is_double else self._scale(address))

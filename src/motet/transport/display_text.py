@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"(?<![\w.@+])\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
 
 def clean_text(text: str) -> str:
-    """Return a text from the other side without control characters, and at most `MAX_LENGTH` characters of it."""
+    """Return a text from a server or client without control characters, and at most `MAX_LENGTH` characters of it."""
     visible = "".join(c if c.isprintable() or c == "\n" else "?" for c in text[:MAX_LENGTH])
     return visible + ("…" if len(text) > MAX_LENGTH else "")
 

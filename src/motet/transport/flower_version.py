@@ -1,4 +1,4 @@
-"""Whether the installed Flower is one that Motet can use."""
+"""Checks the version of the installed Flower."""
 
 from __future__ import annotations
 

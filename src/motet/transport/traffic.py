@@ -1,4 +1,4 @@
-"""How much a run has sent."""
+"""How much a run has sent. The mailbox counts each message, with `measure_size` of `wire/format.py`."""
 
 from __future__ import annotations
 

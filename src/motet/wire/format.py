@@ -115,7 +115,7 @@ def encode_parts(value: object, find_key: FindKey = lambda _: None) -> tuple[str
 
 
 class _Encoding(NamedTuple):
-    """What the text of a value refers to."""
+    """The buffers that the text of a value refers to, and the function that finds the key of a known value."""
 
     buffers: list[Buffer]
     find_key: FindKey

@@ -44,10 +44,10 @@ class MetricsFold:
             self.client_scores[row["who"]] = row["value"]
 
     def _add_client_note(self, row: Row) -> None:
-        rounds, round = self.notes[row["name"]], str(row["round"])
-        if not isinstance(rounds.get(round), dict):  # the first of the round, or another note of this name
-            rounds[round] = {}
-        rounds[round][row["who"]] = row["value"]
+        values, round = self.notes[row["name"]], str(row["round"])
+        if not isinstance(values.get(round), dict):  # no client's note of this round yet; the server may have one
+            values[round] = {}
+        values[round][row["who"]] = row["value"]
 
     def _add_point(self, row: Row) -> None:
         if not isinstance(row["value"], int | float):

@@ -1,4 +1,4 @@
-"""Whether a run is in progress, finished, failed or interrupted, and how it is going. Reads only its folder."""
+"""The state of a run: in progress, finished, failed or interrupted, and its progress. Reads only its folder."""
 
 from __future__ import annotations
 

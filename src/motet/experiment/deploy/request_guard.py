@@ -35,9 +35,9 @@ class RequestGuard:
     def __init__(self, policy: JoinPolicy, audit: AuditLog, run: str, components: RunComponents, rounds: int) -> None:
         self.policy, self.audit, self.run, self.rounds = policy, audit, run, rounds
         self.noise = components.privacy and replace(components.privacy, delta=policy.delta)
-        reads_early = components.secure is not None and components.secure.masking.shares_need_vector
-        self.work_stage = "secure.share" if reads_early else "secure.upload"  # the stage that reads data
-        self.topics: dict[ClientId, str] = {}  # of the secure sums that have begun
+        trains_first = components.secure is not None and components.secure.masking.shares_need_vector
+        self.work_stage = "secure.share" if trains_first else "secure.upload"  # the stage that reads data
+        self.topics: dict[ClientId, str] = {}  # what each client's secure sum is about: method and payload
         self.answered = len(self._entries("sent"))
 
     def admit(self, request: Request, payload: Any) -> None:

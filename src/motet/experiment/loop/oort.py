@@ -53,7 +53,7 @@ CLIENT, UTILITY, DURATION, LAST_ROUND, PICKS = range(5)  # rows of `OortState.ex
 @message
 @dataclass(frozen=True, eq=False)
 class OortState:
-    """What the server knows after some rounds.
+    """The statistics of clients that the server has after some rounds.
 
     `explored` has a column for each client that has taken part, in the order of the client list. `achieved` is the total
     utility of each of the last rounds. `pace` is the percentile that gives T, between 0 and 1.
@@ -117,7 +117,7 @@ def score_clients(explored: np.ndarray, pace: float, penalty: float, round: int)
 
 
 def _clip_level(utility: np.ndarray) -> float:
-    """Return the utility at which others are clipped: one of the values, so that a few lies have no effect on it."""
+    """Return the utility to which larger ones are clipped. It is a quantile, so a few false reports have no effect on it."""
     return float(np.quantile(utility, CLIP, method="lower"))
 
 

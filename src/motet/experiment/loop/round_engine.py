@@ -41,7 +41,7 @@ ConnectClients = Callable[[ClientRuntime], Transport]
 
 @dataclass(frozen=True)
 class EngineHooks:
-    """What an engine calls while it runs."""
+    """Callbacks of an engine."""
 
     on_client_done: Callable[[int, int], None] = lambda answered, expected: None
     on_note: Callable[[Note], None] = lambda note: None

@@ -45,7 +45,7 @@ def masked_attention() -> Iterator[None]:
 
 @contextmanager
 def unmasked_attention() -> Iterator[None]:
-    """For causal models whose texts are padded on the right: no token sees the padding behind it."""
+    """Let causal models run without a padding mask. Texts are padded on the right, so no token sees the padding."""
     is_tracing, find_packed = masking_utils.is_tracing, masking_utils.find_packed_sequence_indices
     masking_utils.is_tracing = lambda tensor=None: False
     masking_utils.find_packed_sequence_indices = lambda position_ids: None

@@ -17,7 +17,7 @@ _FEW_ROWS, _READS_PER_ROW = 64, 16
 
 
 class _EmbedPerClient(torch.autograd.Function):
-    """Rows of each client's table [clients, words, width]. Padding gets no gradient.
+    """Rows of each client's table [clients, num_embeddings, width]. Padding gets no gradient.
 
     The tables of several clients are not adjacent, so `F.embedding` would copy all of them in every step.
     """
@@ -25,44 +25,48 @@ class _EmbedPerClient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tables: Tensor, ids: Tensor, is_padding: Tensor | None, target: GradTarget | None) -> Tensor:
         ctx.save_for_backward(ids, is_padding)
-        ctx.words, ctx.target = tables.shape[1], target
+        ctx.num_embeddings, ctx.target = tables.shape[1], target
         return tables[_client_numbers(ids), ids]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None]:
         (grad,), (ids, is_padding) = grads, ctx.saved_tensors
-        return sum_grads(grad, ids, ctx.words, is_padding, ctx.target), None, None, None
+        return sum_grads(grad, ids, ctx.num_embeddings, is_padding, ctx.target), None, None, None
 
 
 def sum_grads(
-    grad: Tensor, ids: Tensor, words: int, is_padding: Tensor | None = None, target: GradTarget | None = None
+    grad: Tensor, ids: Tensor, num_embeddings: int, is_padding: Tensor | None = None, target: GradTarget | None = None
 ) -> Tensor | None:
-    """Return the gradient of tables [clients, words, width], from that of their rows with these ids, [clients, ...].
+    """Return the gradient of tables [clients, num_embeddings, width] from the gradients of the rows that were looked up.
 
-    A kernel writes it to the target, if there is one.
+    `ids` are the numbers of these rows, [clients, ...]. A kernel writes the gradient to the target, if there is one.
     """
-    is_read_often = words <= _FEW_ROWS or ids.numel() >= _READS_PER_ROW * words * len(ids)
+    is_read_often = num_embeddings <= _FEW_ROWS or ids.numel() >= _READS_PER_ROW * num_embeddings * len(ids)
     kernels = None if is_read_often else kernels_for(grad, "triton_embedding")
     if kernels is not None:
-        ids = ids if is_padding is None else ids.masked_fill(is_padding, words)
-        sums: Tensor | None = kernels.sum_reads(grad, ids.flatten(1), words, target)
+        ids = ids if is_padding is None else ids.masked_fill(is_padding, num_embeddings)
+        sums: Tensor | None = kernels.sum_reads(grad, ids.flatten(1), num_embeddings, target)
         return sums
     if is_padding is not None:
         grad = grad.masked_fill(is_padding.unsqueeze(-1), 0)
-    return sum_with_product(grad, ids, words) if grad.is_cuda and is_read_often else _sum_sorted(grad, ids, words)
+    return (
+        sum_with_product(grad, ids, num_embeddings)
+        if grad.is_cuda and is_read_often
+        else _sum_sorted(grad, ids, num_embeddings)
+    )
 
 
-def sum_with_product(grad: Tensor, ids: Tensor, words: int) -> Tensor:
+def sum_with_product(grad: Tensor, ids: Tensor, num_embeddings: int) -> Tensor:
     """Multiply the gradients by one-hot vectors."""
-    rows = torch.arange(words, device=ids.device).view(1, -1, 1)
+    rows = torch.arange(num_embeddings, device=ids.device).view(1, -1, 1)
     one_hot = (ids.flatten(1).unsqueeze(1) == rows).to(grad.dtype)
     return torch.bmm(one_hot, grad.reshape(len(ids), -1, grad.shape[-1]))
 
 
-def _sum_sorted(grad: Tensor, ids: Tensor, words: int) -> Tensor:
-    rows = ids + words * _client_numbers(ids)
-    flat: Tensor = torch.ops.aten.embedding_dense_backward(grad, rows, len(ids) * words, -1, False)
-    return flat.view(len(ids), words, -1)
+def _sum_sorted(grad: Tensor, ids: Tensor, num_embeddings: int) -> Tensor:
+    rows = ids + num_embeddings * _client_numbers(ids)
+    flat: Tensor = torch.ops.aten.embedding_dense_backward(grad, rows, len(ids) * num_embeddings, -1, False)
+    return flat.view(len(ids), num_embeddings, -1)
 
 
 def _client_numbers(ids: Tensor) -> Tensor:
@@ -72,7 +76,7 @@ def _client_numbers(ids: Tensor) -> Tensor:
 def embed_per_client(
     tables: Tensor, ids: Tensor, is_padding: Tensor | None, target: GradTarget | None = None
 ) -> Tensor:
-    """Look up ids [clients, ...] in each client's table [clients, words, width]. Padding gets no gradient."""
+    """Look up ids [clients, ...] in each client's table [clients, num_embeddings, width]. Padding gets no gradient."""
     y: Tensor = _EmbedPerClient.apply(tables, ids, is_padding, target)  # type: ignore[no-untyped-call]
     return y
 

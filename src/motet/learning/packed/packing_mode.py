@@ -89,7 +89,7 @@ def choose_probe_rows(features: Features) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Probe:
-    """What packed and plain models are compared on: a module, a few clients' parameters, and a batch."""
+    """The input of a comparison of packed and plain models: a module, a few clients' parameters, and a batch."""
 
     model: Model
     module: nn.Module

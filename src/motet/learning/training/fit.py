@@ -1,4 +1,8 @@
-"""The training loop. It trains several clients in one packed model; a single client is the case of one row."""
+"""The training loop. It trains several clients in one packed model; a single client is the case of one row.
+
+One step: forward, loss per client, backward, proximal term (FedProx), gradient correction (SCAFFOLD), clipping, weight
+decay, optimizer.
+"""
 
 from __future__ import annotations
 
@@ -233,7 +237,7 @@ class Training:
         return torch.cat([norms, torch.linalg.vector_norm(self.shared_start.flat.to(norms), keepdim=True)])
 
     def _record_bounds(self, params: Sequence[Params], norms: Sequence[float]) -> None:
-        """Record that no number exceeds the norms. Words that a client does not train keep their start."""
+        """Record that no number exceeds an L2 norm: that of the client, plus that of the start for untrained embeddings."""
         if self.shared_start is not None:
             *client_norms, start_norm = norms
             self.shared_start.record_bound(start_norm)
