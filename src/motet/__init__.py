@@ -15,8 +15,6 @@ Names are imported when they are first used, so `import motet` does not load tor
 from __future__ import annotations
 
 import importlib
-import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,15 +43,11 @@ _NAMES_BY_MODULE = {
     "motet.report.run_callback": ("RunCallback",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
-_RENAMED = {"centralised": "centralized", "own_federation": "custom_federation"}
 
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 - the names come from the table
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        _warn_renamed(name)
-        return getattr(importlib.import_module("motet.deprecated"), name)
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     if name.startswith("_"):  # asked for by tools such as inspect and pytest; do not load torch for it
@@ -66,12 +60,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'motet' has no attribute '{name}'{choices}")
     check_arguments = importlib.import_module("motet.experiment.commands.python_arguments").check_arguments
     return check_arguments(algorithms[name])
-
-
-@cache
-def _warn_renamed(name: str) -> None:
-    message = f"motet.{name} is now motet.{_RENAMED[name]}; the old name will stop working in the next release."
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def __dir__() -> list[str]:

@@ -413,13 +413,6 @@ def test_a_folder_without_write_permission_is_reported_in_one_sentence(
     assert re.match(r"motet: '.*elsewhere.*' cannot be read or written: Permission denied\. Check permissions", err)
 
 
-def test_an_old_option_works_and_prints_the_new_name(motet: Call) -> None:
-    status, _, err = motet("join", "--server", "127.0.0.1:1", "--give-up", "0", "--name", "a", "--recipe", "nowhere")
-    assert "option '--give-up' is now '--connect-timeout'" in err
-    assert "No such option" not in err
-    assert status == 2
-
-
 def test_the_version_and_the_tables_are_printed(motet: Call) -> None:
     from motet import __version__
 

@@ -6,7 +6,7 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -223,29 +223,6 @@ def test_a_custom_trainer_has_no_predictions() -> None:
     context = make_clients().context("left", 0, "mine.train")
     with pytest.raises(ConfigError, match="reads a model's predictions"):
         context.infer(context.initial_params, [])
-
-
-# ---- old names ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def _fresh_warnings() -> Iterator[None]:
-    motet._warn_renamed.cache_clear()
-    yield
-    motet._warn_renamed.cache_clear()
-
-
-@pytest.mark.usefixtures("_fresh_warnings")
-def test_old_names_work_and_warn_once(recwarn: pytest.WarningsRecorder) -> None:
-    assert motet.centralised().name == "centralized"
-    assert motet.centralised().name == "centralized"
-    clients = motet.own_federation(LinearRegression(), DATA, ALL_POINTS, headline="closeness")
-    assert clients.task.primary_metric == "closeness"
-    messages = [str(warning.message) for warning in recwarn if warning.category is DeprecationWarning]
-    assert [message.partition(";")[0] for message in messages if message.startswith("motet.")] == [
-        "motet.centralised is now motet.centralized",
-        "motet.own_federation is now motet.custom_federation",
-    ]
 
 
 def make_rows(count: int = 40) -> dict[str, list[str]]:

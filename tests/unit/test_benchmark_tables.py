@@ -32,12 +32,11 @@ from motet.benchmark.suite import parse_suite
 from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_entry import TableEntry, format_number
 from motet.benchmark.table_figures import draw_table
-from motet.benchmark.table_metrics import TableMetric, parse_metric
+from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.environment import describe_software, package_versions
 from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.metrics_log import MetricsLog
-from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.metric_statistics import class_statistics, with_statistics
 from motet.transport.json_files import write_json
@@ -461,11 +460,6 @@ def test_a_benchmark_is_loaded_with_the_suite_it_was_started_with(finished: Benc
         load_benchmark(tmp_path)
 
 
-def test_a_folder_with_the_old_request_file_is_loaded(finished: Benchmark) -> None:
-    (finished.folder / "request.json").rename(finished.folder / "asked.json")
-    assert load_benchmark(finished.folder).request == finished.request
-
-
 def test_runs_of_an_older_version_are_found_under_their_old_names(finished: Benchmark) -> None:
     """Renamed recipe keys change the hash in a run's name."""
     cell = next(c for c in finished.cells if c.row == "FedOpt")
@@ -547,24 +541,6 @@ def test_rows_with_the_mean_over_clients_are_not_clients(tmp_path: Path) -> None
     summary = {"primary_metric": "accuracy"}
     assert TableMetric("local accuracy").read(summary, tmp_path) == pytest.approx(60.0)
     assert TableMetric("worst accuracy").read(summary, tmp_path) == pytest.approx(40.0)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("own accuracy", "local accuracy"),
-        ("common f1", "shared f1"),
-        ("headline", "primary_metric"),
-        ("best headline", "best primary_metric"),
-        ("headline after 4", "primary_metric after 4"),
-    ],
-)
-def test_an_old_word_for_a_metric_works_and_prints_the_new_word(
-    old: str, new: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_rename_once.cache_clear()
-    assert parse_metric(old) == parse_metric(new)
-    assert "in shows is now" in capsys.readouterr().err
 
 
 def test_a_number_is_tested_only_if_per_example_scores_give_it(tmp_path: Path) -> None:

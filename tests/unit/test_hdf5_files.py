@@ -70,7 +70,7 @@ def test_invalid_corpus_file_raises_an_error(tmp_path: Path) -> None:
         read_store(path)
     with h5py.File(path, "w") as file:
         file.attrs["motet_store"] = 99
-    with pytest.raises(DataError, match=r"not a corpus file of version 2 or older \(found 99\)"):
+    with pytest.raises(DataError, match=r"not a corpus file of version 2 \(found 99\)"):
         read_store(path)
 
 

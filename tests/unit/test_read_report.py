@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
@@ -107,12 +106,3 @@ def test_report_does_not_change_the_fingerprint_of_a_corpus(tmp_path: Path) -> N
     )
     assert first.report != second.report
     assert first.fingerprint == second.fingerprint
-
-
-def test_store_of_version_1_has_its_source_as_origin(tmp_path: Path) -> None:
-    path = tmp_path / "old.h5"
-    write_store(BUILTIN_CORPORA["toy-lm"](), path)
-    with h5py.File(path, "a") as file:
-        del file["report"]
-        file.attrs.update({"motet_store": 1, "source": "old.csv"})
-    assert read_store(path).report == ReadReport(origin="old.csv")

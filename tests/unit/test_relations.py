@@ -52,10 +52,3 @@ def test_only_recorded_relations_are_drawn(tmp_path: Path) -> None:
     paths = draw_relations(all_relations, tmp_path)
     assert [p.name for p in paths] == ["clusters.png", "neighbors.png", "ranks.png"]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in paths)
-
-
-def test_notes_of_older_runs_are_read() -> None:
-    old_rows = [{**row, "name": row["name"].replace("neighbors", "neighbours")} for row in ROWS]
-    old, new = read_relations(old_rows, nearest=2), read_relations(ROWS, nearest=2)
-    assert old is not None and new is not None
-    assert np.array_equal(old.ranks, new.ranks, equal_nan=True)  # type: ignore[arg-type]

@@ -146,14 +146,6 @@ def test_every_reported_metric_follows_from_the_statistics() -> None:
         assert number == pytest.approx(value, rel=1e-5), name
 
 
-def test_statistics_of_earlier_runs_still_give_their_metrics() -> None:
-    rows = TextMetrics().score_texts(GENERATED, REFERENCES)[:, 1:14]
-    bleu: Any = metric_from_statistics("bleu", 13)
-    expected = sacrebleu.corpus_bleu(GENERATED, [REFERENCES]).score
-    assert 100 * bleu(rows.mean(0, dtype=np.float64), 4) == pytest.approx(expected, rel=1e-5)
-    assert metric_from_statistics("rougeLsum", 13) is None
-
-
 def test_the_task_says_which_tokenizer_and_stemmer_it_uses() -> None:
     english = Corpus("s", "seq2seq", {"source": ["a"] * 2, "target": ["a title"] * 2}, 1)
     chinese = Corpus("s", "seq2seq", {"source": ["a"] * 2, "target": ["今天很好"] * 2}, 1)

@@ -33,7 +33,6 @@ FIRST_SEED = 42
 DEFAULT_SEEDS = MIN_SEEDS
 QUICK_TITLE = "Toy numbers of a quick test"
 REQUEST_FILE = "request.json"
-OLD_REQUEST_FILE = "asked.json"
 RESULTS_VERSION = 2  # of results.json
 
 
@@ -178,7 +177,7 @@ def open_benchmark(request: BenchmarkRequest, folder: Path) -> Benchmark:
 
 
 def is_benchmark_folder(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (REQUEST_FILE, OLD_REQUEST_FILE))
+    return (folder / REQUEST_FILE).exists()
 
 
 def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_file: str = "suite.yaml") -> Benchmark:
@@ -192,9 +191,10 @@ def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_
             f"{problem if folder.exists() else describe_missing(folder)} Start one with: motet bench SUITE"
         )
     if request is None:
-        name = REQUEST_FILE if (folder / REQUEST_FILE).exists() else OLD_REQUEST_FILE
         advice = "Restore it, or start the benchmark again without --resume; finished runs are reused."
-        request = instantiate(BenchmarkRequest, read_json(folder / name, BenchmarkRequest, advice), name)
+        request = instantiate(
+            BenchmarkRequest, read_json(folder / REQUEST_FILE, BenchmarkRequest, advice), REQUEST_FILE
+        )
     suite = parse_suite(Path(request.suite).stem, (folder / suite_file).read_text("utf-8"))
     return Benchmark(folder=folder, request=request, suite=suite)
 

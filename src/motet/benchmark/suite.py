@@ -22,13 +22,11 @@ from motet.core.errors import ConfigError
 from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import RECIPE_SUFFIXES, list_yaml_resources
-from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import require_folder_name
 from motet.experiment.recipe.yaml_files import parse_yaml
 from motet.missing_paths import describe_missing, is_path
 
 RecipeSettings = Mapping[str, Any]
-_RENAMED_COLUMN_KEYS = {"of": "clients"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,7 @@ class TableSpec:
     on_request: bool = False  # run only if --only selects it, because its corpus or model is hard to get
 
     def column(self, name: str) -> ColumnSpec:
-        settings = {_update_key(key): value for key, value in (self.columns[name] or {}).items()}
-        return instantiate(ColumnSpec, settings, f"columns.{name}")
+        return instantiate(ColumnSpec, self.columns[name] or {}, f"columns.{name}")
 
     def metrics(self, name: str) -> dict[str, str]:
         """Return the metrics of a column by heading. A column with several metrics becomes several table columns."""
@@ -244,13 +241,6 @@ def is_selected(path: Sequence[str], patterns: Sequence[str]) -> bool:
     return not patterns or any(
         p in path or fnmatch(joined, p) or f"{joined}/".startswith(f"{p.rstrip('/')}/") for p in patterns
     )
-
-
-def _update_key(key: str) -> str:
-    new_key = _RENAMED_COLUMN_KEYS.get(key, key)
-    if new_key != key:
-        print_rename_once(f"suite key '{key}' of a column is now '{new_key}'")
-    return new_key
 
 
 def check_known(source: str, kind: str, name: str, known: Sequence[str]) -> None:

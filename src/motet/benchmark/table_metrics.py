@@ -18,8 +18,7 @@
 | `accuracy after 600 virtual seconds` | the last evaluation before that time on the clock of an emulated network |
 | `seconds` | wall time |
 
-`primary_metric` in place of a metric stands for the primary metric of the task. The old words `own`, `common` and
-`headline` still work for `local`, `shared` and `primary_metric`.
+`primary_metric` in place of a metric stands for the primary metric of the task.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ from motet.experiment.loop.example_scores import (
 )
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, score_spread
 from motet.experiment.loop.scores import is_lower_better, scores_by_round
-from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.client_bootstrap import ClientStatistic, client_spread, worst_tenth
 from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statistics
@@ -57,7 +55,6 @@ _COST_KEYS = {"rounds to": ("round", 1.0), "MB to": ("bytes", 1e6), "virtual sec
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "spread", "shared", "best", "dev-best", "backdoor")
 CLIENT_KINDS = ("local", "worst", "spread", "shared")  # numbers of the clients' own test sets
-_RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
 class MetricSpec(NamedTuple):
@@ -85,25 +82,17 @@ def parse_metric(text: str) -> MetricSpec:
         target, is_local = match[3] or PRIMARY_METRIC, match[2] is not None
         return MetricSpec(kind=f"{match[1]} to", threshold=float(match[4]), target=target, is_local=is_local)
     if match := _AFTER_SECONDS.fullmatch(text):
-        return MetricSpec(kind="after seconds", metric=_update_word(match[1]), threshold=float(match[2]))
+        return MetricSpec(kind="after seconds", metric=match[1], threshold=float(match[2]))
     if match := _AFTER.fullmatch(text):
-        return MetricSpec(kind="after", metric=_update_word(match[1]), round=int(match[2]))
+        return MetricSpec(kind="after", metric=match[1], round=int(match[2]))
     prefix, _, metric = text.rpartition(" ")
-    prefix = _update_word(prefix)
     if prefix not in _PREFIXES:
         raise ConfigError(
             f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, spread, shared, best or "
             "dev-best and a metric, or e.g. 'accuracy after 5', 'accuracy after 600 virtual seconds', 'rounds to 0.8', "
             "'MB to 0.8', 'MB to local 0.8', 'MB to f1 0.8', 'virtual seconds to 0.8', MB, MB up, MB down, seconds."
         )
-    return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
-
-
-def _update_word(word: str) -> str:
-    new_word = _RENAMED_WORDS.get(word, word)
-    if new_word != word:
-        print_rename_once(f"'{word}' in shows is now '{new_word}'")
-    return new_word
+    return MetricSpec(kind=prefix or "last", metric=metric)
 
 
 class ExampleScores(NamedTuple):

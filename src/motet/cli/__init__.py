@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 from motet.cli import (
     advise,
@@ -22,7 +21,6 @@ from motet.cli import (
     tune,
 )
 from motet.cli.app import app
-from motet.cli.renamed_options import update_options
 from motet.learning.lean_transformers import allow_lean_import
 
 COMMAND_MODULES = (
@@ -48,4 +46,4 @@ app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__modul
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # services are stopped like Ctrl-C: with a checkpoint
     allow_lean_import()  # this process is Motet's own
-    app(args=update_options(sys.argv[1:]), prog_name="motet")
+    app(prog_name="motet")

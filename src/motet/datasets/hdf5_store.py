@@ -1,7 +1,7 @@
 """Motet's corpus files: one HDF5 file per corpus, in columns, so that millions of rows load in seconds.
 
 Each group `columns/<name>` has the attribute `kind` (text, category, list, number) and the arrays of that column.
-`report` is the read report as JSON; files of version 1 have the attribute `source` instead.
+`report` is the read report as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from motet.datasets.read_report import ReadReport
 
 VERSION = 2
 WRITE_ROWS = 1 << 16
-READABLE_VERSIONS = (1, 2)
 _COMPRESSION: dict[str, Any] = {"compression": "lzf", "shuffle": True}
 
 
@@ -49,7 +48,7 @@ def read_store(path: Path) -> Corpus:
             task=str(file.attrs["task"]),
             columns={name: _read_column(group) for name, group in file["columns"].items()},
             num_train=int(file.attrs["train"]),
-            report=_read_report(file),
+            report=ReadReport.from_json(file["report"][()].decode()),
         )
 
 
@@ -60,17 +59,11 @@ def is_store(path: Path) -> bool:
 
 def _check_version(path: Path, file: h5py.File) -> None:
     version = file.attrs.get("motet_store")
-    if version not in READABLE_VERSIONS:
+    if version != VERSION:
         raise DataError(
-            f"'{path}' is not a corpus file of version {VERSION} or older (found {version}). "
+            f"'{path}' is not a corpus file of version {VERSION} (found {version}). "
             "Build it again with: motet data build"
         )
-
-
-def _read_report(file: h5py.File) -> ReadReport:
-    if file.attrs["motet_store"] == 1:
-        return ReadReport(origin=str(file.attrs["source"]))
-    return ReadReport.from_json(file["report"][()].decode())
 
 
 def _write_selected_texts(group: h5py.Group, column: TextColumn, rows: np.ndarray) -> None:

@@ -11,15 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from motet.models.parameter_roles import ParameterRoles
 
-# The settings in config.json, and their names in folders that were exported by earlier versions.
-_SETTINGS = {
-    "task": "task",
-    "vocab_size": "vocabulary",
-    "num_labels": "labels",
-    "pad_token_id": "pad",
-    "embedding_dim": "width",
-    "hidden_size": "hidden",
-}
+_SETTINGS = ("task", "vocab_size", "num_labels", "pad_token_id", "embedding_dim", "hidden_size")  # in config.json
 
 
 class BiLSTM(nn.Module):
@@ -57,8 +49,7 @@ class BiLSTM(nn.Module):
         from safetensors.torch import load_file
 
         config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
-        settings = {name: config[name if name in config else old_name] for name, old_name in _SETTINGS.items()}
-        model = BiLSTM(**settings)
+        model = BiLSTM(**{name: config[name] for name in _SETTINGS})
         model.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
         return model.eval()
 

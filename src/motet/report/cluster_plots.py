@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
 
     `nearest` is the number of neighbors a client learns from, including itself.
     """
-    clusterings = _select_notes(rows, ("clusters",), dict[str, int])
-    rankings = _select_notes(rows, ("neighbours", "neighbors"), dict[str, list[str]])
+    clusterings = _select_notes(rows, "clusters", dict[str, int])
+    rankings = _select_notes(rows, "neighbors", dict[str, list[str]])
     clients = tuple(dict.fromkeys(client for value in (*clusterings, *rankings) for client in value))
     if not clients:
         return None
@@ -56,9 +56,9 @@ def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
     )
 
 
-def _select_notes(rows: Sequence[Row], names: Collection[str], shape: Any) -> list[Any]:
-    """Return the notes with these names. An algorithm of another package may use a name for something else."""
-    values = (row["value"] for row in rows if row["split"] == "note" and row["name"] in names)
+def _select_notes(rows: Sequence[Row], name: str, shape: Any) -> list[Any]:
+    """Return the notes with this name. An algorithm of another package may use a name for something else."""
+    values = (row["value"] for row in rows if row["split"] == "note" and row["name"] == name)
     return [value for value in values if find_mismatch(value, shape) is None]
 
 

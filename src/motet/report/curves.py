@@ -22,7 +22,7 @@ def draw_curves(curves: Mapping[str, Curve], ylabel: str, title: str, path: Path
     figure, axes = _new_axes()
     last_round = max((curve[-1][0] for curve in curves.values() if curve), default=1)
     for name, curve in curves.items():
-        _draw_line(axes, name, curve, as_level=len(curve) == 1 or name in ("centralised", "centralized"))
+        _draw_line(axes, name, curve, as_level=len(curve) == 1 or name == "centralized")
     first_round = min((curve[0][0] for curve in curves.values() if curve), default=1)
     xlim = (first_round - 0.2, max(2, last_round) + 0.2)
     axes.set(xlabel="round", ylabel=ylabel, title=title, xlim=xlim)

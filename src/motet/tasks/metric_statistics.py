@@ -123,16 +123,16 @@ def _column(index: int) -> StatisticsMetric:
     return lambda means, _: means[..., index]
 
 
-_EARLIER_TEXT_METRICS: dict[str, StatisticsMetric] = {
-    "rouge1": _column(0),
-    "rouge2": _column(1),
-    "meteor": _column(2),
-    "bleu": _bleu,
-}
 _METRICS_BY_WIDTH: dict[int, dict[str, StatisticsMetric]] = {
     1: {"em": _column(0)},
     4: {"exact_match": _ratio(1, 0), "rougeL": _ratio(3, 2)},
     5: {"pearson": _pearson},
-    13: _EARLIER_TEXT_METRICS,  # runs of earlier versions
-    15: {**_EARLIER_TEXT_METRICS, "rougeLsum": _column(13), "rougeL_b12": _column(14)},
+    15: {
+        "rouge1": _column(0),
+        "rouge2": _column(1),
+        "meteor": _column(2),
+        "bleu": _bleu,
+        "rougeLsum": _column(13),
+        "rougeL_b12": _column(14),
+    },
 }

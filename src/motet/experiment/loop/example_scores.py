@@ -40,7 +40,7 @@ def write_example_scores(folder: Path, scores: Mapping[str, np.ndarray], name: s
 
 
 def read_example_scores(folder: Path, name: str = EXAMPLE_SCORES) -> dict[str, np.ndarray]:
-    """Read what `write_example_scores` wrote. Files of early versions have no statistics."""
+    """Read what `write_example_scores` wrote."""
     path = folder / name
     if not path.exists():
         return {}
@@ -63,9 +63,8 @@ def read_example_scores(folder: Path, name: str = EXAMPLE_SCORES) -> dict[str, n
 
 
 def _split_by_owner(file: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    sizes = file["sizes"]
-    widths = file["widths"] if "widths" in file else np.zeros_like(sizes)
-    statistics = np.split(file["tallies"] if "tallies" in file else np.zeros(0), np.cumsum(sizes * widths)[:-1])
+    sizes, widths = file["sizes"], file["widths"]
+    statistics = np.split(file["tallies"], np.cumsum(sizes * widths)[:-1])
     scores = np.split(file["scores"], np.cumsum(sizes)[:-1])
     rows = [
         np.concatenate([score[:, None], statistic.reshape(len(score), width)], axis=1)
