@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
 from tests.entries import SOLVER, make_algorithm
-from tests.runs import advance, make_round, run_round, run_rounds, start_run
+from tests.runs import advance, run_rounds, start_run
 
 from motet.algorithms import ALGORITHMS, fedavg, fedopt, fedprox, isolated
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
-from motet.core.script import Exchange, Program, Script, all_client_methods, gather, rewrite_sums, run_script, work
-from motet.core.weighted import RunningSum, Weighted
-from motet.core.work import Work
+from motet.core.script import all_client_methods, gather, run_script
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.optim import SGD
-from motet.testing.algorithm_checks import Case, check_client_without_examples
-from motet.transport.client_runtime import ClientRuntime
-from motet.transport.requests import Reply, Request
-from motet.transport.traffic import Traffic
-from motet.wire import deserialize, serialize
+from motet.testing.algorithm_checks import (
+    Case,
+    check_client_without_examples,
+    check_cohort_order,
+    check_inputs,
+    check_messages,
+    check_resumption,
+    check_sums,
+)
+from motet.transport.requests import Request
 
 # With 24 training examples, a client needs a weak proximal term and little distillation from the 16 public texts.
 GENTLE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -41,66 +45,26 @@ READS_REPLIES = {
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
 
-class Reference(NamedTuple):
-    """Two rounds of an algorithm, which other runs with the same seed must repeat: states and traffic."""
-
-    first: bytes
-    second: bytes
-    traffic: Traffic
+CHECKS = (
+    check_cohort_order,
+    check_messages,
+    check_resumption,
+    check_inputs,
+    check_sums,
+    check_client_without_examples,
+)  # of the suite for other packages; traffic and packing have tests with more variants
 
 
 @cache
-def run_reference(name: str, federation: Federation) -> Reference:
-    run = start_run(federation, make_algorithm(name))
-    first, second = (serialize(advance(run).state) for _ in range(2))
-    return Reference(first, second, run.engine.progress.traffic)
+def make_case(name: str, federation: Federation) -> Case:
+    """Make the case once, because its reference run serves all checks."""
+    return Case(partial(make_algorithm, name), federation, make_algorithm(name).name)
 
 
 @every_algorithm
-def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federation) -> None:
-    run = start_run(federation, make_algorithm(name))
-    assert serialize(run_round(run, cohort=tuple(federation.clients)[::-1])) == run_reference(name, federation).first
-
-
-@every_algorithm
-def test_a_client_without_examples_does_no_harm(name: str, federation: Federation) -> None:
-    check_client_without_examples(Case(lambda: make_algorithm(name), federation))
-
-
-class SerializingTransport:
-    """Serializes every message, and returns the replies in reverse order."""
-
-    def __init__(self, host: ClientRuntime) -> None:
-        self.host, self.requests = host, list[bytes]()
-
-    def send(self, request: Request) -> None:
-        self.requests.append(serialize(request))
-
-    def receive(self, timeout: float) -> Reply | None:
-        if not self.requests:
-            return None
-        request = deserialize(self.requests.pop())
-        reply: Reply = deserialize(serialize(next(self.host.answer_requests(iter([request])))))
-        return reply
-
-    def close(self) -> None: ...
-
-
-@every_algorithm
-def test_the_same_seed_gives_the_same_state_also_with_serialized_messages(name: str, federation: Federation) -> None:
-    run = run_rounds(federation, make_algorithm(name), connect=SerializingTransport)
-    reference = run_reference(name, federation)
-    assert serialize(run.state) == reference.second
-    assert run.engine.progress.traffic == reference.traffic
-
-
-@every_algorithm
-def test_a_run_continues_from_a_stored_state(name: str, federation: Federation) -> None:
-    running = start_run(federation, make_algorithm(name))
-    for _ in range(2):
-        running.engine.restore(deserialize(serialize(running.engine.progress)))
-        running.engine.run_round()
-    assert serialize(running.state) == run_reference(name, federation).second
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_algorithm_keeps_the_contract(name: str, check: Callable[[Case], None], federation: Federation) -> None:
+    check(make_case(name, federation))
 
 
 @every_algorithm
@@ -110,16 +74,6 @@ def test_clients_without_state_can_be_evaluated(name: str, federation: Federatio
     reports = running.evaluator.evaluate_clients().scores
     assert set(reports) == set(federation.clients)
     assert all(0 <= scores["accuracy"] <= 1 for scores in reports.values())
-
-
-@every_algorithm
-def test_a_round_does_not_modify_its_inputs(name: str, federation: Federation) -> None:
-    initial = federation.model.initial_params.flat.clone()
-    running = run_rounds(federation, make_algorithm(name), 1)
-    state = serialize(running.state)
-    run_round(running, 1)
-    assert serialize(running.state) == state
-    assert torch.equal(federation.model.initial_params.flat, initial)
 
 
 @every_algorithm
@@ -139,43 +93,9 @@ def mean_training_loss(running: FederatedRun) -> float:
     return sum(scores["loss"] for scores in reports.values()) / len(reports)
 
 
-# ---- sums whose terms are hidden -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WrappedSum(Program):
-    """Stands in for secure aggregation: runs the algorithm's client method inside a method of another program."""
-
-    name: str = "wrapped"
-
-    def __call__(self, exchange: Exchange) -> Script[Weighted]:
-        calls = {client: (exchange.address, payload) for client, payload in exchange.payloads.items()}
-        replies = yield from gather(self.call, calls)
-        total = RunningSum()
-        for client, reply in replies.items():
-            total.add(client, reply)
-        return total.value()
-
-    @work(reveals="each")
-    def call(self, ctx: Any, call: tuple[str, Any], client_state: None) -> Work[tuple[Weighted, None]]:
-        reply = yield from ctx.invoke(*call)
-        return reply, None
-
-
 def test_the_server_reads_single_replies_of_these_algorithms_only() -> None:
     """All others can be used with secure sums."""
     assert {n for n in ALGORITHMS if "each" in all_client_methods(make_algorithm(n)).values()} == READS_REPLIES
-
-
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in READS_REPLIES])
-def test_sums_can_be_rewritten(name: str, federation: Federation) -> None:
-    algorithm = make_algorithm(name)
-    running = start_run(federation, algorithm)
-    wrapped = WrappedSum()
-    running.engine.runtime.programs[wrapped.name] = wrapped
-    script = rewrite_sums(wrapped, algorithm.round(running.state, make_round(federation)))
-    state = run_script(script, running.engine.mailbox.run_exchange, running.engine.executor.run)
-    assert serialize(state) == run_reference(name, federation).first
 
 
 def test_a_method_that_reveals_only_sums_cannot_be_gathered() -> None:
