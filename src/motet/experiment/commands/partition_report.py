@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motet.core.rng import Seed
+from motet.core.script import ClientId
 from motet.datasets.corpus import Corpus
 from motet.experiment.commands.partition_commands import find_label_trait, measure_against_random
 from motet.experiment.commands.text_scatter import plot_texts
@@ -96,25 +97,26 @@ def sample_label_ratios(partition: Partition, trait: Trait) -> ClientLabels:
     return ClientLabels(clients=clients[order], ratios=ratios[order], distances=distances[np.ix_(order, order)])
 
 
-def _sort_used_labels(ratios: np.ndarray) -> np.ndarray:
-    """Return the indices of the labels that occur, the most frequent first."""
-    totals = ratios.sum(0)
-    return np.argsort(-totals, kind="stable")[: int((totals > 0).sum())]
+def _draw_shares(sample: ClientLabels, trait: Trait, clients: list[ClientId], path: Path) -> int:
+    """Draw the shares of the labels that occur, the most frequent first. Return how many occur."""
+    totals = sample.ratios.sum(0)
+    used = np.argsort(-totals, kind="stable")[: int((totals > 0).sum())]
+    names = [str(name) for name in trait.categories[used]]
+    plot = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
+    width, height = plots.fit_matrix(len(clients), len(names))
+    plots.draw_figure(path, plot, SHARE_LABEL, width=width, height=height)
+    return len(names)
 
 
 def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> list[PageFigure]:
     sample = sample_label_ratios(partition, trait)
-    used = _sort_used_labels(sample.ratios)
-    names = [str(name) for name in trait.categories[used]]
     clients = [partition.clients[int(i)] for i in sample.clients]
     is_sample = len(clients) < len(partition)
     note = f" A sample of {len(clients)} of {len(partition):,} clients." if is_sample else ""
     distances = partial(plots.plot_distances, matrix=sample.distances, clients=clients)
     width, height = plots.fit_matrix(len(clients), len(clients))
     plots.draw_figure(folder / "distances.png", distances, DISTANCE_LABEL, width=max(width, height), height=height)
-    labels = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
-    width, height = plots.fit_matrix(len(clients), len(names))
-    plots.draw_figure(folder / "labels.png", labels, SHARE_LABEL, width=width, height=height)
+    num_labels = _draw_shares(sample, trait, clients, folder / "labels.png")
     kind = "" if trait.settings["by"] == "label" else f" (here: {trait.settings['by']})"
     effective_labels = float(np.exp(row_entropies(sample.ratios)).mean())
     about_distances = (
@@ -124,7 +126,7 @@ def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> lis
     )
     about_labels = (
         f"One row for each client, in the same order, and one column for each label{kind}; darker is more. "
-        f"On average, a client's labels are as varied as {effective_labels:.1f} of the {len(names)} in equal shares, "
+        f"On average, a client's labels are as varied as {effective_labels:.1f} of the {num_labels} in equal shares, "
         f"and its most frequent label has {sample.ratios.max(1).mean():.0%} of its examples.{note}"
     )
     return [
@@ -136,15 +138,11 @@ def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> lis
 def _draw_trait(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
     """Draw the trait by which the partition divides, if it is not the labels."""
     sample = sample_label_ratios(partition, trait)
-    used = _sort_used_labels(sample.ratios)
-    names = [str(name) for name in trait.categories[used]]
     clients = [partition.clients[int(i)] for i in sample.clients]
-    plot = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
-    width, height = plots.fit_matrix(len(clients), len(names))
-    plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, width=width, height=height)
+    num_kinds = _draw_shares(sample, trait, clients, folder / "kinds.png")
     by = trait.settings["by"]
     about = (
-        f"The partition divides by {by}: one row for each client, one column for each of the {len(names)} kinds; "
+        f"The partition divides by {by}: one row for each client, one column for each of the {num_kinds} kinds; "
         f"darker is more. On average, {sample.ratios.max(1).mean():.0%} of a client's examples are of one kind."
     )
     return PageFigure(f"Clients by {by}", folder / "kinds.png", about)
