@@ -13,12 +13,12 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
     MISSING_COLUMNS,
     check_folder,
-    find_file,
     list_folder,
     parse_csv_line,
     read_columns,
     read_json,
     read_jsonl,
+    require_file,
     walk_folders,
 )
 from motet.datasets.read_log import ReadLog
@@ -40,11 +40,8 @@ AuthorReader = Callable[[Path, ReadLog], AuthoredTexts]
 
 def shakespeare(folder: Path) -> Corpus:
     """Speeches from Shakespeare's plays. Language modeling; client = role. From char-rnn: input.txt."""
-    path = find_file(check_folder("shakespeare", folder), "input.txt", "shakespeare.txt", "shakespeare_input.txt")
-    if path is None:
-        raise DataError(
-            f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines."
-        )
+    names = ("input.txt", "shakespeare.txt", "shakespeare_input.txt")
+    path = require_file("shakespeare", folder, *names, hint="expected blocks of a role, a colon and lines.")
     log = ReadLog(folder)
     columns: Columns = {"text": [], "client": []}
     spellings: dict[str, str] = {}  # some roles are spelled in upper and in lower case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_LISTED = 5
@@ -23,11 +23,15 @@ class Finding:
         return f"{self.message} {self.advice}".rstrip()
 
 
+def list_first(items: Sequence[str], limit: int, size: int | None = None) -> str:
+    """Join the first items, and say how many of `size` are left: "a, b and 3 more"."""
+    left = (len(items) if size is None else size) - limit
+    return ", ".join(items[:limit]) + (f" and {left:,} more" if left > 0 else "")
+
+
 def list_counts(counts: Mapping[str, int], size: int | None = None) -> str:
     """List the first labels with their counts; `size` is the number of all labels."""
-    left = (len(counts) if size is None else size) - MAX_LISTED
-    text = ", ".join(f"'{name}' ({count:,})" for name, count in list(counts.items())[:MAX_LISTED])
-    return f"{text} and {left:,} more" if left > 0 else text
+    return list_first([f"'{name}' ({count:,})" for name, count in counts.items()], MAX_LISTED, size)
 
 
 def format_share(count: int, size: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
-from motet.datasets.inspection.finding import format_share
+from motet.datasets.inspection.finding import format_share, list_first
 from motet.datasets.inspection.findings import has_cut_texts
 from motet.datasets.read_report import SourceFile
 
@@ -23,9 +23,9 @@ def _describe(inspection: CorpusInspection) -> Iterator[tuple[str, str]]:
     reason = f" ({report.task_reason})" if report.task_reason else ""
     yield "corpus", f"{inspection.name}: {inspection.task}{reason}"
     yield "files", _describe_files(inspection)
-    yield "ignored files", _join(report.ignored_files, MAX_FILES)
+    yield "ignored files", list_first(report.ignored_files, MAX_FILES)
     yield "columns", ", ".join(f"{name}: {source}" for name, source in report.columns.items())
-    yield "unused columns", _join(report.unused_columns, MAX_LABELS)
+    yield "unused columns", list_first(report.unused_columns, MAX_LABELS)
     yield "rows", _describe_rows(inspection)
     yield "left out", _describe_dropped(inspection)
     yield "changed", ", ".join(f"{count:,} {what}" for what, count in report.changes.items())
@@ -44,7 +44,7 @@ def _describe(inspection: CorpusInspection) -> Iterator[tuple[str, str]]:
 
 def _describe_files(inspection: CorpusInspection) -> str:
     report = inspection.report
-    return _join(list(map(_describe_file, report.files)), MAX_FILES) or report.origin
+    return list_first(list(map(_describe_file, report.files)), MAX_FILES) or report.origin
 
 
 def _describe_file(file: SourceFile) -> str:
@@ -94,7 +94,7 @@ def _describe_labels(inspection: CorpusInspection) -> str:
     names = dict.fromkeys([*train.labels, *test.labels])
     counts = [f"{name or repr(name)} ({train.labels.get(name, 0):,} + {test.labels.get(name, 0):,})" for name in names]
     num_labels = train.num_labels + inspection.num_only_in_test
-    return f"{num_labels:,} (training + test): {_join(counts, MAX_LABELS, num_labels)}"
+    return f"{num_labels:,} (training + test): {list_first(counts, MAX_LABELS, num_labels)}"
 
 
 def _describe_exclusive_labels(inspection: CorpusInspection) -> str:
@@ -106,7 +106,7 @@ def _describe_exclusive_labels(inspection: CorpusInspection) -> str:
         ("test", inspection.only_in_test, inspection.num_only_in_test),
     ):
         if labels:
-            names = _join([f"{name} ({rows:,})" for name, rows in labels.items()], MAX_LABELS, count)
+            names = list_first([f"{name} ({rows:,})" for name, rows in labels.items()], MAX_LABELS, count)
             parts.append(f"{split}: {names}")
     return "; ".join(parts) or "no label"
 
@@ -142,11 +142,4 @@ def _describe_languages(languages: Mapping[str, float]) -> str:
         for name, share in languages.items()
         if share >= MIN_LANGUAGE_SHARE
     ]
-    return _join(names, MAX_LANGUAGES)
-
-
-def _join(items: list[str] | tuple[str, ...], limit: int, count: int | None = None) -> str:
-    """Join the first items, and say how many of `count` are left."""
-    left = (len(items) if count is None else count) - limit
-    text = ", ".join(items[:limit])
-    return f"{text} and {left:,} more" if left > 0 else text
+    return list_first(names, MAX_LANGUAGES)

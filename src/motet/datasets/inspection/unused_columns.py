@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from motet.datasets.inspection.column_guess import USUAL_NAMES
+from motet.datasets.inspection.finding import list_first
 from motet.datasets.inspection.table_preview import Preview
 
 _SOURCE = re.compile(r"^column (?:'(?P<name>.*)'|number (?P<number>\d+)) \(")  # as the read report names it
@@ -27,7 +28,7 @@ def describe_unused(preview: Preview, sources: Mapping[str, str], is_guess: bool
     if is_guess and "label" in sources:
         roles = {"the labels": "data.label", **roles}
     parts = list(_describe({name: values for name, values in preview.items() if name not in used}, roles))
-    return ", ".join(parts[:MAX_NAMED]) + (f" and {len(parts) - MAX_NAMED} others" if len(parts) > MAX_NAMED else "")
+    return list_first(parts, MAX_NAMED)
 
 
 def _describe(columns: Preview, roles: Mapping[str, str]) -> Iterator[str]:

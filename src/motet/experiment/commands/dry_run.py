@@ -13,7 +13,6 @@ from motet.core.errors import RunError
 from motet.core.layers import describe_roles
 from motet.core.rng import Seed
 from motet.core.threads import single_thread
-from motet.core.work import drive
 from motet.experiment.build.component_builders import build_solver
 from motet.experiment.build.executor_builder import (
     bfloat16_warning,
@@ -103,7 +102,7 @@ def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver) -> 
     client = group.participant(group.clients.start + int(np.argmax(group.sizes)))
     solver = replace(solver, steps=TIMED_STEPS, proximal_mu=0.0)
     reference = add_reference(client.model, client.split("train"), client.task.reference_readout)
-    ((_, examples),) = drive(iter([("examples", lambda: reference)]), executor)
+    examples = executor.run_work(reference)
     job = Fit(
         model=client.model,
         start=client.model.initial_params,

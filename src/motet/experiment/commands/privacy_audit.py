@@ -10,7 +10,6 @@ import torch
 
 from motet.core.errors import ConfigError
 from motet.core.rebased import ModelParams
-from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.canary_audit import CanaryResult, audit_canaries
 from motet.experiment.commands.run_folder import load_summary
@@ -61,7 +60,9 @@ def audit_privacy(folder: Path, limit: int = 2000, canaries: int = 500, batch: i
     return audit
 
 
-def _attack_membership(models: RunModels, federation: Federation, executor: Executor, limit: int) -> MembershipResult:
+def _attack_membership(
+    models: RunModels, federation: Federation, executor: SerialExecutor, limit: int
+) -> MembershipResult:
     """Attack the global model with membership inference.
 
     The score of a text is how much its loss fell during training. This calibrates for texts that are easy for every
@@ -168,13 +169,8 @@ def _sample_rows(examples: Examples, limit: int, rng: np.random.Generator) -> Ex
     return Examples(examples.features, np.sort(rows))
 
 
-def _losses(executor: Executor, context: Context, params: ModelParams, examples: Examples) -> np.ndarray:
-    work = context.infer(params, examples)
-    job = next(work)
-    try:
-        work.send(executor.run(job))
-    except StopIteration as end:
-        predictions = end.value
+def _losses(executor: SerialExecutor, context: Context, params: ModelParams, examples: Examples) -> np.ndarray:
+    predictions = executor.run_work(context.infer(params, examples))
     if "loss" not in predictions:
         raise ConfigError(f"{context.participant.task.name} has no loss for each text; audit a run of classification.")
     losses: np.ndarray = predictions["loss"].double().cpu().numpy()

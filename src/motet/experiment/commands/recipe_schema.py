@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from motet.experiment.commands.component_tables import SectionTable, auto, section_tables
+from motet.experiment.commands.listings import first_paragraph
 from motet.experiment.recipe.config_parsing import list_parameters
 from motet.experiment.recipe.key_meanings import read_meanings
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
@@ -83,9 +84,7 @@ def _type_schema(kind: Any) -> Schema:
 
 def _section_schema(table: SectionTable) -> Schema:
     """Return the schema of a section with a `type`: a name, or an object with the options of that type."""
-    names = {
-        "oneOf": [{"const": name, "description": _first_paragraph(entry)} for name, entry in table.entries.items()]
-    }
+    names = {"oneOf": [{"const": name, "description": first_paragraph(entry)} for name, entry in table.entries.items()]}
     conditions = [
         {"if": _names_type(name, is_default=name == table.default), "then": _options_schema(entry, table)}
         for name, entry in table.entries.items()
@@ -156,8 +155,3 @@ def _default(value: Any) -> Schema:
 
 def _all_plain(values: Iterable[Any]) -> bool:
     return all(isinstance(value, bool | int | float | str) for value in values)
-
-
-def _first_paragraph(entry: Any) -> str:
-    text = entry if isinstance(entry, str) else inspect.getdoc(entry) or ""
-    return text.split("\n\n")[0].replace("\n", " ")

@@ -15,9 +15,9 @@ from torch import Tensor
 from motet.codecs.clip import limit_norm
 from motet.core.params import Params
 from motet.core.script import ClientId
-from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
 from motet.privacy.dp_sum import PrivateSum
@@ -41,7 +41,12 @@ class TokenRecovery:
 
 
 def recover_tokens(
-    federation: Federation, executor: Executor, privacy: PrivateSum | None, batch: int, cohort_size: int, seed: int
+    federation: Federation,
+    executor: SerialExecutor,
+    privacy: PrivateSum | None,
+    batch: int,
+    cohort_size: int,
+    seed: int,
 ) -> TokenRecovery | None:
     """Attack the first client, with `batch` texts per client. None if the embeddings are not trained."""
     name = find_token_embeddings(federation.model)
@@ -97,15 +102,10 @@ def _take_batch(federation: Federation, client: ClientId, batch: int) -> Example
     return Examples(examples.features, examples.rows[:batch])
 
 
-def _update(federation: Federation, executor: Executor, client: ClientId, examples: Examples) -> Params:
+def _update(federation: Federation, executor: SerialExecutor, client: ClientId, examples: Examples) -> Params:
     context, start = federation.context(client, 0, "audit.train"), federation.model.initial_params
-    work = context.fit(start, ONE_STEP, examples=examples)
-    job = next(work)
-    try:
-        work.send(executor.run(job))
-    except StopIteration as end:
-        return Params(start.layout, (end.value.params - start).flat)
-    raise RuntimeError("a training job yields once")
+    result = executor.run_work(context.fit(start, ONE_STEP, examples=examples))
+    return Params(start.layout, (result.params - start).flat)
 
 
 def _distinct_tokens(examples: Examples, special: Sequence[int]) -> np.ndarray:

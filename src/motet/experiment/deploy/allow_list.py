@@ -11,8 +11,7 @@ import yaml
 from motet.atomic_files import Stamp, read_stamp
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.experiment.recipe.yaml_files import read_yaml
-from motet.missing_paths import describe_read_error
+from motet.experiment.recipe.yaml_files import read_user_yaml
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.private_files import write_atomically
 
@@ -44,12 +43,7 @@ class AllowList:
 
 def load_allowed(path: str) -> dict[ClientId, str]:
     """Read names and hashes of tokens, as `motet allow` writes them."""
-    try:
-        allowed = read_yaml(Path(path))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"transport.allow: {describe_read_error(path, error)} Create it with: motet allow {path} NAME…"
-        ) from None
+    allowed = read_user_yaml(Path(path), "transport.allow", f"Create it with: motet allow {path} NAME…")
     if not isinstance(allowed, dict) or not all(
         isinstance(value, str) and len(value) == TOKEN_HASH_LENGTH for value in allowed.values()
     ):

@@ -11,8 +11,7 @@ import yaml
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.recipe.config_parsing import instantiate
-from motet.experiment.recipe.yaml_files import read_yaml
-from motet.missing_paths import describe_read_error
+from motet.experiment.recipe.yaml_files import read_user_yaml
 from motet.transport.addresses import check_peer_address
 from motet.transport.admission import is_valid_name
 from motet.transport.private_files import open_private_file
@@ -64,12 +63,7 @@ class Invitation:
 
     @staticmethod
     def read(path: Path) -> Invitation:
-        try:
-            fields = read_yaml(path)
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(
-                f"invitation: {describe_read_error(path, error)} Expected the file that the operator of the server sent."
-            ) from None
+        fields = read_user_yaml(path, "invitation", "Expected the file that the operator of the server sent.")
         if not isinstance(fields, dict):
             raise ConfigError(f"'{path}' is not an invitation; expected the file that the operator of the server sent.")
         return instantiate(Invitation, fields, "invitation")

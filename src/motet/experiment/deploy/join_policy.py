@@ -12,15 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.script import Reveal
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
-from motet.experiment.recipe.yaml_files import read_yaml
-from motet.missing_paths import describe_read_error
+from motet.experiment.recipe.yaml_files import read_user_yaml
 from motet.models.model_config import ModelConfig
 from motet.models.model_hash import base_model_name, hash_model
 
@@ -73,12 +70,7 @@ class JoinPolicy:
     @staticmethod
     def load(path: Path) -> JoinPolicy:
         """Read a policy file."""
-        try:
-            settings = read_yaml(path)
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(
-                f"--policy: {describe_read_error(path, error)} Create it with: motet policy init {path}"
-            ) from None
+        settings = read_user_yaml(path, "--policy", f"Create it with: motet policy init {path}")
         return instantiate(JoinPolicy, settings or {}, "policy")
 
     def allow_plain_updates(self) -> JoinPolicy:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from motet.core.params import Params
+from motet.experiment.deploy.nested_values import find_values
 from motet.privacy.dp_sum import ClipRequest
-from motet.wire import iter_serialized
 
 CLIPPED = "private.clipped"  # the only method that runs the one in its payload; others may ignore what they get
 
@@ -29,34 +27,12 @@ def find_question(address: str, payload: Any) -> Question:
     return Question(address, payload)
 
 
-def digest_message(value: Any) -> str:
-    """Return a hash of a message."""
-    digest = hashlib.sha256()
-    for piece in iter_serialized(value):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
 def digest_models(value: Any) -> list[str]:
     """Return hashes of all sets of parameters in a payload."""
-    return sorted({_digest_params(params) for params in _find_params(value)})
+    return sorted({_digest_params(params) for params in find_values(value, Params)})
 
 
 def _digest_params(params: Params) -> str:
     digest = hashlib.sha256(repr((params.layout.names, params.layout.shapes)).encode())
     digest.update(params.flat.detach().cpu().contiguous().view(-1).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _find_params(value: Any) -> Iterator[Params]:
-    if isinstance(value, Params):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _find_params(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _find_params(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _find_params(getattr(value, field.name))

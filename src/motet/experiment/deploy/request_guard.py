@@ -14,11 +14,12 @@ from motet.core.script import ClientId
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.audit_log import AuditLog, Entry
 from motet.experiment.deploy.join_policy import JoinPolicy
-from motet.experiment.deploy.question import Question, digest_message, digest_models, find_question
+from motet.experiment.deploy.question import Question, digest_models, find_question
 from motet.secure.sum_messages import ShareRequest, UploadRequest, topic_address
 from motet.transport.display_text import clean_text
 from motet.transport.requests import Reply, Request, ValueWithUtility
 from motet.wire import measure_size
+from motet.wire.value_digest import digest_value
 
 DAY = 24 * 3600.0
 MAX_REQUESTS, MAX_REQUESTS_PER_ROUND = 1000, 100  # many times what a run needs, also one that is often interrupted
@@ -60,7 +61,7 @@ class RequestGuard:
         outcome: dict[str, Any] = {} if reply.error is None else {"error": reply.error}
         if isinstance(reply.value, ValueWithUtility):
             outcome["utility"] = reply.value.utility
-        self._log("sent", request, bytes=size, digest=digest_message(reply.value), **outcome)
+        self._log("sent", request, bytes=size, digest=digest_value(reply.value), **outcome)
         return reply
 
     def _count(self, request: Request) -> None:
@@ -88,7 +89,7 @@ class RequestGuard:
     def _ask(self, request: Request, question: Question) -> None:
         """Accept a question: a new one, or exactly the one that was answered before."""
         self._check_round(request.round, question.method)
-        digest = digest_message(question.payload)
+        digest = digest_value(question.payload)
         earlier = self._find_earlier("asked", request.round, question.method)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(
@@ -104,7 +105,7 @@ class RequestGuard:
 
     def _agree_to_survivors(self, request: Request, survivors: Any) -> None:
         """Sign one list of survivors in a round. The difference of two sums could be the update of one client."""
-        topic, digest = self.topics.get(request.client, ""), digest_message(tuple(sorted(survivors)))
+        topic, digest = self.topics.get(request.client, ""), digest_value(tuple(sorted(survivors)))
         earlier = self._find_earlier("signed", request.round, topic)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(

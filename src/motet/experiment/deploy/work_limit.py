@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from motet.core.errors import PrivacyError
 from motet.core.work import Job
+from motet.experiment.deploy.nested_values import find_values
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.jobs import Fit, Infer
@@ -25,7 +24,7 @@ class WorkLimit:
 
     def check_algorithm(self, algorithm: Any, examples: Examples) -> None:
         """Raise an error if a training with a solver of the algorithm is too long. Some algorithms plan it before a job."""
-        for solver in _find_solvers(algorithm):
+        for solver in find_values(algorithm, Solver):
             self._check(_count_training(solver, examples), "one training of this run")
 
     def observe_jobs(self, make_context: ContextFactory) -> ContextFactory:
@@ -63,14 +62,3 @@ def _count_training(solver: Solver, examples: Examples) -> int:
     count = len(examples)
     texts = solver.num_steps(count) * min(solver.batch, count)
     return texts * max(1, int(examples.lengths.sum()) // max(1, count))
-
-
-def _find_solvers(value: Any) -> Iterator[Solver]:
-    if isinstance(value, Solver):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _find_solvers(item)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _find_solvers(getattr(value, field.name))

@@ -11,12 +11,23 @@ from typing import Any
 
 import yaml
 
+from motet.core.errors import ConfigError
+from motet.missing_paths import describe_read_error
+
 MAX_VALUES, MAX_DEPTH = 100_000, 100  # of a file; the largest suite has 2,000 values
 
 
 def read_yaml(path: Path) -> Any:
     """Read a file with one document, or raise a YAMLError."""
     return parse_yaml(path.read_bytes())
+
+
+def read_user_yaml(path: Path, source: str, advice: str) -> Any:
+    """Read a file that a user named. An error begins with `source`, which named it, and ends with `advice`."""
+    try:
+        return read_yaml(path)
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{source}: {describe_read_error(path, error)} {advice}") from None
 
 
 def parse_yaml(text: str | bytes) -> Any:

@@ -6,14 +6,14 @@ import tempfile
 from collections import deque
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from motet.core.errors import MotetError
 from motet.core.threads import single_thread
-from motet.core.work import Executor, Job, JobFailure
+from motet.core.work import Executor, Job, JobFailure, Work
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
 from motet.learning.modules.first_token import install_first_token_layer
@@ -24,6 +24,7 @@ from motet.learning.training.fit import fit
 from motet.learning.training.inference import concatenate_predictions, infer
 from motet.learning.training.step_schedule import ReadBatch
 
+R = TypeVar("R")
 MAX_CACHE_BYTES = 4 * 2**30  # of disk, for the hidden states of one corpus
 
 
@@ -94,6 +95,16 @@ class SerialExecutor(Executor):
                     chunks = [infer(chunk, model, read_batch, self.use_bf16) for chunk in job.chunks()]
                 return concatenate_predictions(chunks, job.chunk_order())
         raise TypeError(f"an executor cannot run {type(job).__name__}; expected Fit or Infer")
+
+    def run_work(self, work: Work[R]) -> R:
+        """Run all jobs of one client method, and return its result."""
+        try:
+            job = next(work)
+            while True:
+                job = work.send(self.run(job))
+        except StopIteration as end:
+            result: R = end.value
+            return result
 
     def _prepare_model(self, job: Fit | Infer) -> tuple[PackedModel, ReadBatch]:
         model = job.model
