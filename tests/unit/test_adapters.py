@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tests.job_runs import assert_trained_alone, run_packed
 from tests.sizes import SMALL
 
 from motet.core.errors import ConfigError
@@ -17,7 +18,6 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.commands.model_export import save_model
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
@@ -57,17 +57,10 @@ def test_the_initial_adapters_follow_from_the_seed(lora_federation: Federation, 
 
 def test_adapters_can_be_packed(lora_federation: Federation) -> None:
     jobs = make_jobs(lora_federation)
-    executor = PackedExecutor(CPU, width=4, use_bf16=False)
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results = dict(executor.wait_completed())
+    results, executor = run_packed(jobs, width=4)
     (choice,) = executor.packing_choices.values()
     assert choice.mode == "packed_layers", choice.rejections
-    for i, job in enumerate(jobs):
-        expected = SerialExecutor(CPU).run(job).params.flat
-        update = (expected - job.start.flat).norm()
-        assert update > 0
-        assert (results[i].params.flat - expected).norm() / update < 1e-5
+    assert_trained_alone(results, jobs, tolerance=1e-5)
 
 
 def test_an_exported_model_has_no_adapters_and_gives_the_same_logits(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tests.job_runs import assert_trained_alone, run_packed
 
 from motet.core.errors import ConfigError
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
-from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer
 from motet.learning.modules.model import Model
@@ -191,17 +191,10 @@ def test_packed_adapters_train_like_one_client_after_another(family: str, prompt
         )
         for i in range(3)
     ]
-    executor = PackedExecutor(CPU, width=4, use_bf16=False)
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results = dict(executor.wait_completed())
+    results, executor = run_packed(jobs, width=4)
     (choice,) = executor.packing_choices.values()
     assert choice.mode == "packed_layers", choice.rejections
-    for i, job in enumerate(jobs):
-        expected = SerialExecutor(CPU).run(job).params.flat
-        update = (expected - job.start.flat).norm()
-        assert update > 0
-        assert (results[i].params.flat - expected).norm() / update < 1e-4
+    assert_trained_alone(results, jobs, tolerance=1e-4)
 
 
 def test_a_frozen_base_in_bfloat16_trains_adapters_in_float32() -> None:
@@ -213,10 +206,7 @@ def test_a_frozen_base_in_bfloat16_trains_adapters_in_float32() -> None:
     result = SerialExecutor(CPU).run(job)
     assert result.params.flat.dtype == torch.float32
     assert result.losses[-2:].mean() < result.losses[:2].mean()
-    executor = PackedExecutor(CPU, width=2, use_bf16=False)
-    for i in range(2):
-        executor.submit(i, job)
-    executor.wait_completed()
+    _, executor = run_packed([job, job], width=2)
     (choice,) = executor.packing_choices.values()
     assert choice.mode == "packed_layers", choice.rejections
 
@@ -238,12 +228,8 @@ def test_generated_completions_equal_those_of_transformers(family: str) -> None:
     model, features = make_model(family), make_features()
     params = [type(model.initial_params)(model.layout, trained(model, seed)) for seed in (1, 2)]
     readout = GeneratedCompletions(max_new_tokens=6)
-    executor = PackedExecutor(CPU, width=2, use_bf16=False)
-    for i, each in enumerate(params):
-        executor.submit(i, Infer(model, each, Examples(features, np.arange(5)), readout))
-    results = dict(executor.wait_completed())
-    while len(results) < 2:
-        results |= dict(executor.wait_completed())
+    jobs = [Infer(model, each, Examples(features, np.arange(5)), readout) for each in params]
+    results, _ = run_packed(jobs, width=2)
     for i, each in enumerate(params):
         module = model.with_params(each)
         for row in range(5):

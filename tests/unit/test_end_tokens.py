@@ -10,7 +10,8 @@ import pytest
 import torch
 from tests.families import CASES, PAD, random_features, split_examples
 from tests.host_sync import reject_host_sync_in_steps
-from tests.unit.test_packed import make_jobs, run_packed
+from tests.job_runs import run_packed
+from tests.unit.test_packed import make_jobs
 
 from motet.core.errors import DataError
 from motet.learning.data.features import Features, Ragged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ import pytest
 import torch
 from benchmarks.repeats import kernels_disabled
 from tests.families import CASES, PAD, VOCABULARY, Case, random_features, split_examples
-from torch import Tensor, nn
+from tests.job_runs import CPU, assert_trained_alone, relative_difference, run_jobs, run_packed, train_plainly
+from torch import Tensor
 
 from motet.core.errors import RunError
 from motet.core.layers import Layers
@@ -38,7 +38,6 @@ from motet.learning.solver import Solver
 from motet.learning.training.fit import Training
 from motet.models.model_config import ModelConfig
 
-CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, proximal_mu=0.1)
 BERT = CASES["Bert SequenceClassification"]
 NEEDS_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
@@ -52,63 +51,12 @@ class Constant(Objective):
         return torch.zeros(len(batch["labels"])), torch.ones(len(batch["labels"]))
 
 
-def train_plainly(job: Fit) -> Tensor:
-    """Train one module in a plain loop, with torch's clipping and optimizers and the proximal term in the loss."""
-    module = copy.deepcopy(job.model.module).train()
-    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    for name, value in job.start.tensors().items():
-        trained[name].data.copy_(value)
-    start = {n: p.detach().clone() for n, p in trained.items()}
-    solver, every = job.solver, dict(trained)
-    if job.train_only is not None:
-        trained = {n: trained[n] for n in job.model.layout.select_layers(job.train_only).names}
-    optimizer_class: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
-    options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
-    optimizer = optimizer_class(list(trained.values()), lr=solver.learning_rate, **options)
-    batches = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
-
-    class PlainForward:
-        def __init__(self) -> None:
-            self.module = module
-
-        def __call__(self, batch: Any) -> Any:
-            return module(**{n: t for n, t in batch.items() if n not in ("labels", "starts", "ends")})
-
-    for step, indices in enumerate(batches):
-        losses, weights = job.objective.losses(PlainForward(), job.examples.batch(indices))
-        loss = (losses * weights).sum() / weights.sum()
-        loss = loss + solver.proximal_mu / 2 * sum((p - start[n]).pow(2).sum() for n, p in trained.items())
-        optimizer.zero_grad()
-        loss.backward()
-        for n, p in trained.items() if job.gradient_correction is not None else ():
-            p.grad = job.gradient_correction[n] + (0 if p.grad is None else p.grad)
-        nn.utils.clip_grad_norm_(trained.values(), solver.clip)
-        optimizer.param_groups[0]["lr"] = solver.learning_rate_at(step, len(batches))
-        optimizer.step()
-    return Params.from_tensors(every).flat
-
-
 def make_jobs(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
     model, features = case.model(), random_features(case, sum(sizes))
     return [
         Fit(model, model.initial_params, examples, case.objective, solver, 5 + i)
         for i, examples in enumerate(split_examples(features, sizes))
     ]
-
-
-def run_packed(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExecutor]:
-    executor = PackedExecutor(CPU, width=width, use_bf16=False)
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results: dict[int, Any] = {}
-    while executor.submitted:
-        results |= dict(executor.wait_completed())  # type: ignore[arg-type]
-    return results, executor
-
-
-def relative_difference(params: Tensor, expected: Tensor, start: Tensor) -> float:
-    """Return the difference relative to the update."""
-    return float((params - expected).norm() / ((expected - start).norm() + 1e-12))
 
 
 def assert_trained_plainly(results: dict[int, Any], jobs: list[Fit], tolerance: float = 2e-5) -> None:
@@ -132,8 +80,7 @@ def test_a_tied_vocabulary_can_be_padded(name: str, monkeypatch: pytest.MonkeyPa
     jobs = make_jobs(CASES[name])
     module = jobs[0].model.module
     assert module.get_input_embeddings().weight is module.get_output_embeddings().weight  # type: ignore[operator]
-    results, _ = run_packed(jobs)
-    assert_trained_plainly(results, jobs)
+    assert_trained_plainly(run_packed(jobs)[0], jobs)
 
 
 def random_correction(start: Params, seed: int, scale: float = 0.01) -> Params:
@@ -187,9 +134,7 @@ def test_training_all_layers_again_after_some_gives_the_same_as_before() -> None
     jobs = make_jobs(BERT)
     expected, executor = run_packed(jobs)
     for selected in ([replace(job, train_only=Layers.parse("head")) for job in jobs], jobs):
-        for i, job in enumerate(selected):
-            executor.submit(i, job)
-        results = dict(executor.wait_completed())
+        results = run_jobs(executor, selected)
     for i, result in expected.items():
         assert torch.equal(results[i].params.flat, result.params.flat)
 
@@ -222,8 +167,7 @@ def test_a_model_that_cannot_be_packed_runs_one_by_one_with_one_warning(
 def test_packed_clients_compute_batches_in_parts(name: str) -> None:
     """Some parts of a short batch are padding with weight 0, and tokens have their weight in the whole batch."""
     jobs = make_jobs(CASES[name], replace(SGD, batch=5, micro_batch=2))
-    results, _ = run_packed(jobs)
-    assert_trained_plainly(results, jobs)
+    assert_trained_plainly(run_packed(jobs)[0], jobs)
 
 
 def test_adamw_can_be_packed() -> None:
@@ -237,17 +181,13 @@ def test_learning_rates_clips_and_proximal_terms_may_differ_between_packed_clien
         replace(job, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, proximal_mu=0.1 * i))
         for i, job in enumerate(make_jobs(BERT))
     ]
-    results, _ = run_packed(jobs)
-    assert_trained_plainly(results, jobs)
+    assert_trained_plainly(run_packed(jobs)[0], jobs)
 
 
 @pytest.mark.parametrize("solver", [Solver(lr=1e-3, batch=4, weight_decay=0.1), replace(SGD, momentum=0.9)])
 def test_weight_decay_and_momentum_can_be_packed(solver: Solver) -> None:
     jobs = make_jobs(BERT, solver)
-    results, _ = run_packed(jobs)
-    for i, job in enumerate(jobs):
-        expected = SerialExecutor(CPU).run(job).params.flat
-        assert relative_difference(results[i].params.flat, expected, job.start.flat) < 2e-3
+    assert_trained_alone(run_packed(jobs)[0], jobs, tolerance=2e-3)
 
 
 def test_a_client_without_examples_keeps_its_parameters() -> None:
@@ -302,10 +242,7 @@ def test_results_are_equal_to_the_bit_in_any_order_of_submission() -> None:
 
 
 def test_results_come_in_the_order_of_submission() -> None:
-    executor = PackedExecutor(CPU, width=8, use_bf16=False)
-    for i, job in enumerate(make_jobs(BERT)):
-        executor.submit(i, job)
-    assert [key for key, _ in executor.wait_completed()] == [0, 1, 2, 3]
+    assert [*run_packed(make_jobs(BERT))[0]] == [0, 1, 2, 3]
 
 
 def test_more_clients_than_fit_are_trained_in_several_groups() -> None:
@@ -321,7 +258,7 @@ def test_personal_models_are_evaluated_side_by_side(name: str) -> None:
     rng, initial = Seed(3).torch(), model.initial_params.flat
     models = [Params(model.layout, initial + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)]
     jobs = [Infer(model, models[i % 3], e, Logits()) for i, e in enumerate(split_examples(features, (9, 4, 12, 5)))]
-    results, _ = run_packed(jobs)  # type: ignore[arg-type]
+    results, _ = run_packed(jobs)
     for i, job in enumerate(jobs):
         for column, values in SerialExecutor(CPU).run(job).items():
             assert torch.allclose(results[i][column], values, atol=1e-4), column
@@ -348,8 +285,7 @@ def test_extra_columns_stay_with_their_rows() -> None:
         replace(job, examples=replace(job.examples, extra_columns={"labels": torch.arange(len(job.examples)) % 3}))
         for job in make_jobs(BERT)
     ]
-    results, _ = run_packed(jobs)
-    assert_trained_plainly(results, jobs)
+    assert_trained_plainly(run_packed(jobs)[0], jobs)
 
 
 @pytest.fixture
@@ -487,10 +423,7 @@ class RecordKeys:
 
 def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
     executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    while executor.submitted:
-        executor.wait_completed()
+    run_jobs(executor, jobs)
     return set(graphs.keys)
 
 
@@ -522,9 +455,7 @@ def test_a_finished_client_that_stays_reads_a_text_that_fits_the_batch() -> None
     jobs = [Fit(model, model.initial_params, e, case.objective, solver, i) for i, e in enumerate(examples)]
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
     executor.graphs = RecordKeys()  # type: ignore[assignment]
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results: dict[Any, Any] = dict(executor.wait_completed())
+    results = run_jobs(executor, jobs)
     for i in (0, 1, long_clients):
         expected = SerialExecutor(CPU).run(jobs[i]).params.flat
         assert relative_difference(results[i].params.flat, expected, model.initial_params.flat) < 1e-4
@@ -545,10 +476,7 @@ def test_graphs_of_moved_buffers_are_dropped() -> None:
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
     executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
     for sizes in ((8, 8), (8, 8, 8)):
-        for i, job in enumerate(jobs_on(features, model, sizes, Solver(batch=4))):
-            executor.submit(i, job)
-        while executor.submitted:
-            executor.wait_completed()
+        run_jobs(executor, jobs_on(features, model, sizes, Solver(batch=4)))
     (packed,) = (m for (_, _, is_packed), m in executor.models.items() if is_packed)
     assert {key[1] for key in graphs.keys} == {packed.buffers.generation}
 
@@ -561,11 +489,9 @@ def test_captured_steps_leave_memory_for_what_clients_compute_with_their_results
     monkeypatch.setattr(packed_executor, "is_memory_short", lambda _: is_short)
     jobs, executor = make_jobs(BERT), PackedExecutor(CPU, width=8, use_bf16=False)
     executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results = dict(executor.wait_completed())
+    results = run_jobs(executor, jobs)
     assert bool(graphs.keys) == bool(executor.models) == (not is_short)
-    assert_trained_plainly(results, jobs)  # type: ignore[arg-type]
+    assert_trained_plainly(results, jobs)
 
 
 def test_other_corpora_and_smaller_batches_have_other_graphs() -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 import transformers as hf
 from tests.host_sync import reject_host_sync_in_steps
+from tests.job_runs import assert_trained_alone, relative_difference, run_jobs, run_packed
 from tests.self_supervised import CLIENT_SIZES, JOB_KINDS, client_examples, contrastive, multitask_federation
 from tests.sizes import SMALL
-from tests.unit.test_packed import RecordKeys, graph_keys, relative_difference, run_packed
+from tests.unit.test_packed import RecordKeys, graph_keys
 
 from motet.core.errors import RunError
 from motet.experiment.build.federation import Federation
@@ -124,9 +125,7 @@ def test_a_finished_client_that_stays_keeps_its_optimizer_state(federation: Fede
     jobs = keep_state(JOB_KINDS["masked tokens"](federation, Solver(lr=1e-3, batch=1), 0)) * 5
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
     executor.graphs = RecordKeys()  # type: ignore[assignment]
-    for i, job in enumerate(jobs):
-        executor.submit(i, replace(job, seed=i))
-    results: dict[Any, Any] = dict(executor.wait_completed())
+    results = run_jobs(executor, [replace(job, seed=i) for i, job in enumerate(jobs)])
     assert [results[i].optimizer_state.steps for i in range(len(jobs))] == list(CLIENT_SIZES) * 5
 
 
@@ -168,11 +167,7 @@ def test_worker_processes_can_run_these_jobs(federation: Federation) -> None:
     features = jobs[0].examples.features
     workers = ProcessExecutor(1, {model.key: model}, {features.key: features})
     with closing(workers):
-        for i, job in enumerate(jobs):
-            workers.submit(i, job)
-        results: dict[Any, Any] = {}
-        while len(results) < len(jobs):
-            results |= dict(workers.wait_completed())
+        results = run_jobs(workers, jobs)
     for i, job in enumerate(jobs):
         assert torch.equal(results[i].params.flat, SerialExecutor(CPU).run(job).params.flat)
 
@@ -208,9 +203,7 @@ def test_another_encoder_can_be_packed(kind: str, federation: Federation) -> Non
     jobs = with_roberta(federation, JOB_KINDS[kind](federation, SGD, 0))
     results, executor = run_packed(jobs)
     assert next(iter(executor.packing_choices.values())).mode == "packed_layers"
-    for i, job in enumerate(jobs):
-        expected = SerialExecutor(CPU).run(job).params.flat
-        assert relative_difference(results[i].params.flat, expected, job.start.flat) < 5e-5
+    assert_trained_alone(results, jobs, tolerance=5e-5)
 
 
 def test_models_that_need_vmap_run_one_by_one(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +212,7 @@ def test_models_that_need_vmap_run_one_by_one(federation: Federation, monkeypatc
     jobs = JOB_KINDS["masked tokens"](federation, SGD, 0)
     results, executor = run_packed(jobs)
     assert {model.packing_mode for model in executor.models.values()} == {"plain"}
-    for i, job in enumerate(jobs):
-        expected = SerialExecutor(CPU).run(job).params.flat
-        assert relative_difference(results[i].params.flat, expected, job.start.flat) < 5e-5
+    assert_trained_alone(results, jobs, tolerance=5e-5)
 
 
 def test_examples_with_their_own_input_ids_use_the_full_model(frozen_federation: Federation) -> None:
@@ -257,9 +248,8 @@ def test_a_client_without_examples_can_be_the_last_of_a_packed_model(kind: str, 
     assert torch.equal(results[3].params.flat, jobs[3].start.flat)
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
     executor.graphs = RecordKeys()  # type: ignore[assignment]
-    for i, job in enumerate(jobs * 5):  # enough clients that several leave at a time
-        executor.submit(i, replace(job, seed=i))
-    assert all(isinstance(result, FitResult) for _, result in executor.wait_completed())
+    many = [replace(job, seed=i) for i, job in enumerate(jobs * 5)]  # several leave at a time
+    assert all(isinstance(result, FitResult) for result in run_jobs(executor, many).values())
 
 
 def test_objectives_that_read_whole_batches_refuse_parts(federation: Federation) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.job_runs import assert_trained_alone, run_packed
 
 from motet.core.errors import ConfigError, DataError
 from motet.core.params import Params
@@ -20,9 +21,8 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Ragged
-from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.learning.jobs import Fit, FitResult, Infer
+from motet.learning.jobs import Fit, Infer
 from motet.learning.objectives.direct_preference import LogRatios
 from motet.learning.solver import Solver
 from motet.models.model_config import AdapterConfig, ModelConfig
@@ -114,14 +114,8 @@ def test_packed_clients_train_like_one_after_another(federation: Federation) -> 
     for client in federation.clients:
         _, client_jobs = run(federation.context(client, 0, "fedavg.train").fit(trained_params(federation), SOLVER))
         jobs.append(client_jobs[-1])
-    executor = PackedExecutor(CPU, width=2, use_bf16=False)
-    for i, job in enumerate(jobs):
-        executor.submit(i, job)
-    results = dict(executor.wait_completed())
-    for i, job in enumerate(jobs):
-        expected: FitResult = SerialExecutor(CPU).run(job)
-        update = (expected.params.flat - job.start.flat).norm()
-        assert (results[i].params.flat - expected.params.flat).norm() / update < 1e-4
+    results, _ = run_packed(jobs, width=2)
+    assert_trained_alone(results, jobs, tolerance=1e-4)
 
 
 def test_both_answers_follow_the_same_truncated_prompt() -> None:

@@ -6,21 +6,20 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
+from tests.job_runs import CPU, model_loss, relative_difference, run_jobs, train_plainly
 from tests.runs import run_rounds
 from torch import Tensor, nn
 
 import motet
 from motet.algorithms import per_fedavg
 from motet.core.errors import ConfigError, RunError
-from motet.core.params import Params
-from motet.core.rng import Seed, seeded_torch
+from motet.core.rng import seeded_torch
 from motet.core.work import JobFailure
 from motet.experiment.build.executor_builder import uses_bfloat16
 from motet.experiment.build.federation import Federation
@@ -38,42 +37,11 @@ from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 from motet.models.parameter_roles import infer_parameter_roles
 
-CPU = torch.device("cpu")
-
 
 def make_job(federation: Federation, solver: Solver, client: int = 0) -> Fit:
     participant = federation.participant(federation.clients[client])
     model, task = participant.model, participant.task
     return Fit(model, model.initial_params, participant.split("train"), task.objective, solver, 5)
-
-
-def train_plainly(job: Fit) -> Tensor:
-    """Train one module in a plain loop: torch's optimizers and clipping, decay by groups, the proximal term in the loss."""
-    module = copy.deepcopy(job.model.module).train()
-    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    for name, value in job.start.tensors().items():
-        trained[name].data.copy_(value)
-    start = {n: p.detach().clone() for n, p in trained.items()}
-    solver = job.solver
-    groups = [
-        {"params": [p for p in trained.values() if p.dim() > 1], "weight_decay": solver.weight_decay},
-        {"params": [p for p in trained.values() if p.dim() < 2], "weight_decay": 0.0},
-    ]
-    optimizer_class: Any = torch.optim.AdamW if solver.optimizer == "adamw" else torch.optim.SGD
-    optimizer = optimizer_class(groups, lr=solver.learning_rate)
-    batches = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
-    for step, indices in enumerate(batches):
-        loss = module(**job.examples.batch(indices)).loss
-        if solver.proximal_mu:
-            loss = loss + solver.proximal_mu / 2 * sum((p - start[n]).pow(2).sum() for n, p in trained.items())
-        optimizer.zero_grad()
-        loss.backward()
-        if solver.clip:
-            nn.utils.clip_grad_norm_(trained.values(), solver.clip)
-        for group in optimizer.param_groups:
-            group["lr"] = solver.learning_rate_at(step, len(batches))
-        optimizer.step()
-    return Params.from_tensors(trained).flat
 
 
 SGD = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
@@ -94,8 +62,8 @@ def tolerance(solver: str) -> float:
 @pytest.mark.parametrize("name", SOLVERS)
 def test_training_equals_a_plain_loop(name: str, federation: Federation) -> None:
     job = make_job(federation, SOLVERS[name])
-    params, expected = SerialExecutor(CPU).run(job).params.flat, train_plainly(job)
-    assert (params - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
+    params, expected = SerialExecutor(CPU).run(job).params.flat, train_plainly(job, model_loss)
+    assert relative_difference(params, expected, job.start.flat) < tolerance(name)
 
 
 @contextmanager
@@ -119,8 +87,7 @@ def test_a_batch_can_be_computed_in_parts(name: str, federation: Federation) -> 
         parts = SerialExecutor(CPU).run(replace(job, solver=replace(job.solver, micro_batch=3)))
     assert max(rows) == 3
     assert torch.allclose(parts.losses, whole.losses, rtol=1e-4)
-    moved = whole.params.flat - job.start.flat
-    assert (parts.params.flat - whole.params.flat).norm() / moved.norm() < tolerance(name)
+    assert relative_difference(parts.params.flat, whole.params.flat, job.start.flat) < tolerance(name)
 
 
 def test_per_fedavg_adapts_to_all_texts_of_a_client_in_parts(federation: Federation) -> None:
@@ -133,8 +100,7 @@ def test_per_fedavg_adapts_to_all_texts_of_a_client_in_parts(federation: Federat
 def test_matrix_products_run_in_bfloat16_on_request(federation: Federation) -> None:
     job = make_job(federation, SGD)
     exact, rounded = (SerialExecutor(CPU, use_bf16=use).run(job) for use in (False, True))
-    moved = (exact.params.flat - job.start.flat).norm()
-    assert 1e-5 < (rounded.params.flat - exact.params.flat).norm() / moved < 0.3
+    assert 1e-5 < relative_difference(rounded.params.flat, exact.params.flat, job.start.flat) < 0.3
     assert uses_bfloat16("bfloat16", CPU)
     assert not uses_bfloat16("auto", CPU)
 
@@ -222,10 +188,10 @@ def large_vocabulary_job(family: str) -> Fit:
 def test_training_only_the_used_embedding_rows_changes_nothing(family: str, name: str) -> None:
     job = replace(large_vocabulary_job(family), solver=replace(SOLVERS[name], batch=8))
     executor = SerialExecutor(CPU)
-    params, expected = executor.run(job).params, train_plainly(job)
+    params, expected = executor.run(job).params, train_plainly(job, model_loss)
     (model,) = executor.models.values()
     assert model.size < job.start.layout.size / 3 or job.solver.weight_decay
-    assert (params.flat - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
+    assert relative_difference(params.flat, expected, job.start.flat) < tolerance(name)
     table = next(n for n in job.start.layout.names if "word_embeddings" in n)
     unused = np.setdiff1d(np.arange(3000), job.examples.unique_token_ids())
     if not job.solver.weight_decay:
@@ -388,18 +354,14 @@ def worker(federation: Federation) -> Iterator[ProcessExecutor]:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_any_number_of_workers_gives_the_same_bits_as_one_process(count: int, federation: Federation) -> None:
-    jobs = {client: make_job(federation, SGD, i) for i, client in enumerate(federation.clients)}
+    jobs = [make_job(federation, SGD, i) for i in range(len(federation.clients))]
     workers, serial = process_executor(count, federation), SerialExecutor(CPU)
     try:
-        for client, job in jobs.items():
-            workers.submit(client, job)
-        results: dict[Any, Any] = {}
-        while len(results) < len(jobs):
-            results.update(workers.wait_completed())
-        for client, job in jobs.items():
+        results = run_jobs(workers, jobs)
+        for i, job in enumerate(jobs):
             expected = serial.run(job)
-            assert torch.equal(results[client].params.flat, expected.params.flat)
-            assert torch.equal(results[client].losses, expected.losses)
+            assert torch.equal(results[i].params.flat, expected.params.flat)
+            assert torch.equal(results[i].losses, expected.losses)
         server = federation.server_participant
         inference = Infer(server.model, server.model.initial_params, server.split("union"), server.task.readout)
         assert torch.equal(workers.run(inference)["logits"], serial.run(inference)["logits"])
