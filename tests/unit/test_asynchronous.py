@@ -7,6 +7,7 @@ import heapq
 import pytest
 import torch
 from tests.runs import start_run
+from tests.transports import AnsweringTransport
 
 from motet.algorithms import fedavg, fedbuff
 from motet.core.errors import ConfigError
@@ -21,32 +22,17 @@ from motet.learning.solver import Solver
 from motet.transport.async_network import AsyncTransport
 from motet.transport.emulated_network import Network
 from motet.transport.emulated_transport import EmulatedTransport
-from motet.transport.requests import Reply, Request
+from motet.transport.requests import Request
 from motet.transport.wait_policy import WaitPolicy
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 POLICY = WaitPolicy(buffer=2, staleness_exponent=0.5)
 
 
-class EchoTransport:
-    """Answers requests with nothing, the last one first."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def send(self, request: Request) -> None:
-        self.requests.append(request)
-
-    def receive(self, timeout: float) -> Reply | None:
-        return Reply((request := self.requests.pop()).id, request.client) if self.requests else None
-
-    def close(self) -> None: ...
-
-
 def asynchronous(work: tuple[float, ...], concurrency: int) -> AsyncTransport:
     network = Network(down=(1e9,), up=(1e9,), latency=(0.0,), compute_seconds=work)
     clients = tuple("abcdefgh")
-    return AsyncTransport(EmulatedTransport(EchoTransport(), network, clients), concurrency)
+    return AsyncTransport(EmulatedTransport(AnsweringTransport(), network, clients), concurrency)
 
 
 def test_replies_arrive_by_the_clock_and_a_waiting_client_starts_when_one_replies() -> None:
@@ -157,7 +143,7 @@ def test_idle_clients_are_sampled_uniformly_without_those_that_are_busy() -> Non
 def test_a_spread_makes_devices_and_links_log_normal() -> None:
     network = Network(compute_seconds=(1.0,), example_seconds=0.5, device_spread=0.7, link_spread=0.7)
     clients = tuple(str(i) for i in range(400))
-    emulated = EmulatedTransport(EchoTransport(), network, clients, lambda client: 4)
+    emulated = EmulatedTransport(AnsweringTransport(), network, clients, lambda client: 4)
     for number, client in enumerate(clients, 1):
         emulated.send(Request(number, client, 0, "fedbuff.train", None))
     profiles = list(emulated.profiles.values())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.runs import make_plan, run_rounds, start_run
+from tests.transports import AnsweringTransport
 
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
@@ -38,27 +39,13 @@ def test_a_changing_rate_repeats_periodically() -> None:
     assert bandwidth.finish_time(2020.0, 11 * MEGABYTE) == pytest.approx(2041.0)
 
 
-class MegabyteTransport:
-    """Answers every request with a megabyte."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def send(self, request: Request) -> None:
-        self.requests.append(request)
-
-    def receive(self, timeout: float) -> Reply | None:
-        if not self.requests:
-            return None
-        request = self.requests.pop()
-        return Reply(request.id, request.client, torch.zeros(250_000))
-
-    def close(self) -> None: ...
+def answer_with_megabyte(request: Request) -> Reply:
+    return Reply(request.id, request.client, torch.zeros(250_000))
 
 
 def test_an_exchange_takes_as_long_as_its_slowest_client() -> None:
     network = Network(down=(8.0, 80.0), up=(4.0,), latency=(0.5, 0.0), compute_seconds=(10.0,))
-    emulated = EmulatedTransport(MegabyteTransport(), network, ("a", "b", "c"))
+    emulated = EmulatedTransport(AnsweringTransport(answer_with_megabyte), network, ("a", "b", "c"))
     requests = [Request(i, client, 0, "p.m", torch.zeros(500_000)) for i, client in enumerate("abc")]
     for request in requests:
         emulated.send(request)

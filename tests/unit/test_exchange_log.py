@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.transports import AnsweringTransport
 
 from motet.core.params import Params
 from motet.core.script import Exchange
@@ -17,30 +18,17 @@ from motet.transport.requests import Reply, Request, ValueWithUtility
 from motet.transport.wait_policy import WaitPolicy
 
 
-class EchoTransport:
-    """Replies to each request with numbers that depend on its ID. The client b fails."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.unanswered: list[Request] = []
-
-    def send(self, request: Request) -> None:
-        self.requests.append(request)
-        self.unanswered.append(request)
-
-    def receive(self, timeout: float) -> Reply | None:
-        request = self.unanswered.pop()
-        params = Params.from_tensors({"w": torch.full((3,), request.id / 3)})
-        error = "no memory" if request.client == "b" else None
-        term = Weighted(params, 1.0)  # one training in a round, in the first exchange
-        value = ValueWithUtility(term, 5.0) if request.address == "p.step1" else term
-        return Reply(request.id, request.client, value, error=error)
-
-    def close(self) -> None: ...
+def answer(request: Request) -> Reply:
+    """Reply with numbers that depend on the ID of the request. The client b fails."""
+    error = "no memory" if request.client == "b" else None
+    term = Weighted(Params.from_tensors({"w": torch.full((3,), request.id / 3)}), 1.0)
+    # One training in a round, in the first exchange.
+    value = ValueWithUtility(term, 5.0) if request.address == "p.step1" else term
+    return Reply(request.id, request.client, value, error=error)
 
 
-def start_server(folder: Path) -> tuple[ExchangeLog, EchoTransport, Mailbox]:
-    transport = EchoTransport()
+def start_server(folder: Path) -> tuple[ExchangeLog, AnsweringTransport, Mailbox]:
+    transport = AnsweringTransport(answer)
     mailbox = Mailbox(transport, WaitPolicy(quorum=0.5, on_error="drop"), durations={"a": 2.5})
     return ExchangeLog(folder, mailbox), transport, mailbox
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.runs import make_plan, run_rounds, start_run
+from tests.transports import AnsweringTransport
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
@@ -60,23 +61,8 @@ def test_invalid_faults_are_rejected() -> None:
         Faults(loss=1.5)
 
 
-class OneReply:
-    """A transport that delivers the reply of the last client only."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def send(self, request: Request) -> None:
-        self.requests.append(request)
-
-    def receive(self, timeout: float) -> Reply | None:
-        return Reply(self.requests[-1].id, self.requests[-1].client)
-
-    def close(self) -> None: ...
-
-
 def test_a_timed_transport_knows_which_clients_have_not_replied() -> None:
-    timed = TimedTransport(OneReply())
+    timed = TimedTransport(AnsweringTransport())
     for request_id, client in enumerate("ab"):
         timed.send(Request(request_id, client, 0, "p.m", None))
     timed.receive(1.0)
