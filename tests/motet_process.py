@@ -13,9 +13,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from motet.experiment.loop.metrics_tail import MetricsTail
 
 PRELOADED = [
     "motet.cli",
@@ -74,11 +77,33 @@ class MotetProcess:
         return tuple(path.read_text() if path.exists() else "" for path in (self._out, self._err))  # type: ignore[return-value]
 
     def kill(self) -> None:
+        """Kill the process, and wait for its end."""
         self._process.kill()
+        self._process.join()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+def wait_until(condition: Callable[[], object], *processes: MotetProcess) -> None:
+    """Wait for a condition, and fail if one of the processes fails meanwhile."""
+    deadline = time.monotonic() + 300
+    while not condition():
+        for process in processes:
+            assert process.poll() in (None, 0), process.communicate()
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        time.sleep(0.02)
+
+
+def wait_for_rounds(folder: Path, rounds: int, *processes: MotetProcess) -> None:
+    """Wait until a run has finished so many rounds."""
+    wait_until(lambda: count_rounds(folder) >= rounds, *processes)
+
+
+def count_rounds(folder: Path) -> int:
+    """Return the last round in a run's metrics."""
+    return max((row["round"] for row in MetricsTail(folder).read()), default=0)
 
 
 def _run_motet(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from tests.motet_process import MotetProcess
+from tests.motet_process import MotetProcess, wait_until
 
 import motet
 from motet import cli
@@ -96,12 +95,9 @@ def test_a_killed_benchmark_resumes_with_the_same_results(folder: Path, uninterr
     environment = {"PYTHONPATH": str(Path(motet.__file__).parents[1])}  # for the workers
     command = ["bench", "small.yaml", "--seeds", "2", "--jobs", "2", "--out", "cut"]
     process = MotetProcess(*command, folder=folder, environment=environment)
-    out_folder, deadline = folder / "cut", time.monotonic() + 200
-    while not list(out_folder.glob("runs/*/summary.json")) and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    out_folder = folder / "cut"
+    wait_until(lambda: list(out_folder.glob("runs/*/summary.json")), process)
     process.kill()
-    process.communicate()
     done = {p: p.stat().st_mtime_ns for p in out_folder.glob("runs/*/summary.json")}
     assert done
     status, out, err = run_motet("bench", "small.yaml", "--resume", "--jobs", "1", "--out", "cut", cwd=folder)

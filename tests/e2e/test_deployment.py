@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tests.motet_process import MotetProcess
+from tests.motet_process import MotetProcess, count_rounds, wait_for_rounds
 from tests.networks import find_free_port
 
 from motet.core.errors import ConfigError
@@ -53,17 +52,6 @@ def motet() -> Iterator[Processes]:
     yield processes
     for process in processes.processes:
         process.kill()
-        process.wait()
-
-
-def wait_until(condition: Callable[[], bool], *processes: MotetProcess) -> None:
-    """Wait for a condition, and fail if one of the processes fails meanwhile."""
-    deadline = time.monotonic() + 180
-    while not condition():
-        for process in processes:
-            assert process.poll() in (None, 0), process.communicate()[0]
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.02)
 
 
 def wait_for_success(*processes: MotetProcess) -> list[str]:
@@ -73,18 +61,6 @@ def wait_for_success(*processes: MotetProcess) -> list[str]:
         outputs.append(process.communicate(timeout=240)[0])
         assert process.returncode == 0, outputs[-1]
     return outputs
-
-
-def count_rounds(folder: Path) -> int:
-    """Return the last round in a run's metrics."""
-    path = folder / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
-    return max((row["round"] for row in rows), default=0)
-
-
-def kill(process: MotetProcess) -> None:
-    process.kill()
-    process.communicate()
 
 
 def assert_same_model(first: Path, second: Path) -> None:
@@ -98,15 +74,15 @@ def test_a_stopped_or_killed_server_resumes_the_run_with_the_same_result(motet: 
     names = [argument for k in range(4) for argument in ("--name", f"client-{k}")]
     join = ["join", "--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", *SETTINGS, *names]
     server, clients = motet(*serve), motet(*join, "--state-dir", str(tmp_path))
-    wait_until(lambda: count_rounds(run) >= 1, server, clients)
+    wait_for_rounds(run, 1, server, clients)
     server.send_signal(signal.SIGTERM)  # as systemd and Kubernetes stop it
     output, _ = server.communicate(timeout=120)
     assert server.returncode == 130, output
     assert f"Finished work is saved. Continue with: motet serve {run}/config.yaml --resume --out {run}" in output
     assert read_status(str(run))["state"] == "stopped"
     server = motet(*serve, "--auto-resume")
-    wait_until(lambda: count_rounds(run) >= 2, server, clients)
-    kill(server)
+    wait_for_rounds(run, 2, server, clients)
+    server.kill()
     assert count_rounds(run) < 5
     wait_for_success(motet(*serve, "--resume"), clients)
     local = tmp_path / "local"
@@ -143,11 +119,11 @@ def test_a_secure_run_survives_kills_of_its_server_and_a_client(motet: Processes
         return motet("join", *options, *settings, *words)
 
     server, steady, killed = motet(*serve), join("client-0", "client-1"), join("client-2")
-    wait_until(lambda: count_rounds(run) >= 1, server, steady, killed)
-    kill(killed)  # the server is almost always inside a sum, which begins again with the restarted client
+    wait_for_rounds(run, 1, server, steady, killed)
+    killed.kill()  # the server is almost always inside a sum, which begins again with the restarted client
     restarted = join("client-2")
-    wait_until(lambda: count_rounds(run) >= 2, server, steady, restarted)
-    kill(server)
+    wait_for_rounds(run, 2, server, steady, restarted)
+    server.kill()
     assert count_rounds(run) < 4
     wait_for_success(motet(*serve, "--resume"), steady, restarted)
     run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), tmp_path / "local")
@@ -182,8 +158,8 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
 
     intruder = join("south", tokens["north"], "elsewhere")
     north, south = (join(*client) for client in tokens.items())
-    wait_until(lambda: count_rounds(run) >= 1, server, north, south)
-    kill(south)  # the server waits for it, up to wait_policy.reconnect_timeout
+    wait_for_rounds(run, 1, server, north, south)
+    south.kill()  # the server waits for it, up to wait_policy.reconnect_timeout
     assert count_rounds(run) < 40
     output, _ = intruder.communicate(timeout=180)
     assert intruder.returncode == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.motet_process import count_rounds
 from tests.networks import find_free_port
 
 from motet.experiment.commands.recipe_runner import run_recipe
@@ -118,12 +118,6 @@ def create_certificate(folder: Path) -> None:
     names = ("-subj", "/CN=superlink", "-addext", "subjectAltName=IP:127.0.0.1")
     command = ["openssl", "req", "-x509", *new_key, *names, "-keyout", "server.key", "-out", "server.pem"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-
-
-def count_rounds(run: Path) -> int:
-    path = run / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
-    return max((row["round"] for row in rows), default=0)
 
 
 def train_here(folder: Path, settings: list[str]) -> bytes:

@@ -7,14 +7,13 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tests.motet_process import MotetProcess
+from tests.motet_process import MotetProcess, count_rounds, wait_for_rounds, wait_until
 
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
@@ -86,12 +85,6 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def count_rounds(run: Path) -> int:
-    path = run / "metrics.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
-    return max((row["round"] for row in rows), default=0)
-
-
 def test_a_run_survives_a_link_that_goes_down_in_a_round(
     find_namespace: Callable[[str], str], certificates: Path, tmp_path: Path
 ) -> None:
@@ -101,14 +94,6 @@ def test_a_run_survives_a_link_that_goes_down_in_a_round(
     def start_motet(host: str, *args: str) -> None:
         prepare = partial(enter_host, find_namespace(host))
         processes.append(MotetProcess(*args, errors_to_output=True, prepare=prepare))
-
-    def wait_until(is_true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 240
-        while not is_true():
-            for process in processes:
-                assert process.poll() in (None, 0), process.communicate()[0]
-            assert time.monotonic() < deadline, "timed out"
-            time.sleep(0.02)
 
     key, certificate = str(certificates / "server.key"), str(certificates / "server.pem")
     try:
@@ -120,13 +105,15 @@ def test_a_run_survives_a_link_that_goes_down_in_a_round(
             options = ["--ca", certificate, "--state-dir", str(tmp_path / host)]
             recipe = ["--recipe", "toy-classification", *SETTINGS]
             start_motet(host, "join", "--server", address, *recipe, *options, *names)
-        wait_until(lambda: count_rounds(run) >= 1)
+        wait_for_rounds(run, 1, *processes)
         ip("-n", find_namespace("bridge"), "link", "set", "south", "down")
         rounds_done = count_rounds(run)
         assert rounds_done < 6
         run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0"]), tmp_path / "in_process")
         south = processes[2]
-        wait_until(lambda: "no link to the server" in south.read_output()[0].partition("offered to the server")[2])
+        wait_until(
+            lambda: "no link to the server" in south.read_output()[0].partition("offered to the server")[2], *processes
+        )
         assert count_rounds(run) <= rounds_done + 1  # the server waits for the lost clients
         ip("-n", find_namespace("bridge"), "link", "set", "south", "up")
         outputs = [process.communicate(timeout=240)[0] for process in processes]
@@ -136,7 +123,6 @@ def test_a_run_survives_a_link_that_goes_down_in_a_round(
     finally:
         for process in processes:
             process.kill()
-            process.wait()
     remote, in_process = (
         load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "in_process")
     )

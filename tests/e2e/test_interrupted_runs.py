@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.motet_process import MotetProcess
+from tests.motet_process import MotetProcess, wait_for_rounds
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.recipe_runner import run_recipe
@@ -45,17 +45,6 @@ def pause_in_round(index: int) -> None:
             time.sleep(3600)
 
     Mailbox._take_reply = take_and_pause  # type: ignore[method-assign]
-
-
-def wait_for_rounds(folder: Path, rounds: int, process: MotetProcess) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        path = folder / "metrics.jsonl"
-        if path.exists() and f'"round": {rounds},' in path.read_text():
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    raise AssertionError(f"round {rounds} did not finish in time")
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -96,7 +85,6 @@ def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: 
     with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
         run_recipe(load_config(interrupted), interrupted)
     process.kill()
-    process.communicate()
     assert not (interrupted / "summary.json").exists()
     assert run_motet("resume", str(interrupted))[0] == 0
     assert read_results(interrupted) == read_results(uninterrupted)
@@ -111,7 +99,6 @@ def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Pa
     wait_for_rounds(interrupted, 2, process)
     time.sleep(0.1)
     process.kill()
-    process.communicate()
     assert run_motet("resume", str(interrupted))[0] == 0
     assert read_results(interrupted) == read_results(uninterrupted)
     assert read_results(interrupted)[1], "isolated clients keep their models as state"

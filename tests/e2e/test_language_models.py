@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.test_deployment import Processes, motet, wait_for_success
-from tests.e2e.test_interrupted_runs import read_results, run_motet, wait_for_rounds
-from tests.motet_process import MotetProcess
+from tests.e2e.test_interrupted_runs import read_results, run_motet
+from tests.motet_process import MotetProcess, wait_for_rounds
 from tests.networks import find_free_port
 from tests.unit.test_adapter_export import save_base
 
@@ -34,7 +34,6 @@ def test_a_killed_run_resumes_to_the_same_adapters_and_samples(tmp_path: Path) -
     process = MotetProcess(*settings, "--out", str(interrupted))
     wait_for_rounds(interrupted, 1, process)
     process.kill()
-    process.communicate()
     assert not (interrupted / "summary.json").exists()
     assert run_motet("resume", str(interrupted)) == (0, "")
     assert read_results(interrupted) == read_results(uninterrupted)
