@@ -15,8 +15,9 @@ from motet.algorithms.lora.adapter_pairs import adapter_pairs, pad_rank
 from motet.algorithms.lora.hetlora import product_norm
 from motet.core.errors import ConfigError, MotetError
 from motet.core.params import Params
-from motet.core.program import InitialModels
+from motet.core.program import InitialModels, Round
 from motet.core.rebased import ModelParams, split_base
+from motet.core.rng import Seed
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -154,6 +155,24 @@ def test_a_client_with_a_smaller_rank_trains_and_sends_only_that_rank(
     pair = adapter_pairs(replies[0].value.layout)[0]
     assert [reply.value[pair.a].shape[0] for reply in replies] == [2, 4, 2, 4]
     assert replies[0].value[pair.b].abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["flexlora", "hetlora"])
+def test_a_cohort_of_small_ranks_leaves_the_other_ranks_trainable(name: str, adapter_federation: Federation) -> None:
+    """A rank whose A and B are both zero gets no gradient, so it would be lost for all later rounds."""
+    algorithm: Any = make_algorithm(name)  # ranks 2 and 4 in turn
+    state = algorithm.init(adapter_federation.initial_models())
+    small = train_clients(adapter_federation, algorithm, state)[0]
+    client = adapter_federation.clients[0]
+    script = algorithm.round(state, Round(0, 1, (client,), Seed(0), server=None))
+    next(script)
+    with pytest.raises(StopIteration) as end:
+        script.send({client: small})
+    new = end.value.value.params
+    for pair in adapter_pairs(new.layout):
+        expected = small.value[pair.b] @ small.value[pair.a]
+        torch.testing.assert_close(new[pair.b] @ new[pair.a], expected, atol=1e-6, rtol=1e-4)
+        assert new[pair.a].any(1).all()
 
 
 @pytest.mark.parametrize("name", ["fedex_lora", "flora"])

@@ -64,6 +64,15 @@ def pad_rank(params: Params, layout: Layout) -> Params:
     return _with_tensors(params, tensors)
 
 
+def revive_ranks(params: Params, previous: Params) -> Params:
+    """Give the ranks that are zero in A and B the A of `previous`: the products stay, and the ranks can be trained again."""
+    tensors, previous = params.tensors(), previous.to_device_of(params)
+    for pair in adapter_pairs(params.layout):
+        is_zero = ~(params[pair.a].any(1) | params[pair.b].any(0)).unsqueeze(1)
+        tensors[pair.a] = torch.where(is_zero, previous[pair.a], params[pair.a])
+    return _with_tensors(params, tensors)
+
+
 def weighted_mean(replies: Sequence[Params], weights: Sequence[float]) -> Params:
     """Return the mean of parameters with the same layout; the weights sum to 1."""
     mean = replies[0].zeros_like()

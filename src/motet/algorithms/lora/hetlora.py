@@ -5,7 +5,8 @@
 The norms are Frobenius norms over all layers. They give clients with little information in their adapters a small
 weight.
 
-Where we differ: clients keep their rank; the paper also lets them prune it. All ranks have the same scaling,
+Where we differ: clients keep their rank; the paper also lets them prune it. If no client of a cohort has a rank, its A
+stays, so that it can be trained again; in the equation, it would be zero from then on. All ranks have the same scaling,
 alpha / model.adapter.rank.
 """
 

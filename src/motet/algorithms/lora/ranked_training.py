@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.algorithms.fedavg import Weighting, reply_weight
-from motet.algorithms.lora.adapter_pairs import adapter_rank, check_ranks, pad_rank, require_adapters, truncate_rank
+from motet.algorithms.lora.adapter_pairs import (
+    adapter_rank,
+    check_ranks,
+    pad_rank,
+    require_adapters,
+    revive_ranks,
+    truncate_rank,
+)
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
@@ -47,7 +54,8 @@ class RankedAdapters(Algorithm):
     def round(self, state: RankedState, rnd: Round) -> Script[RankedState]:
         replies = yield from gather(self.train, {client: self.view(state, client) for client in rnd.cohort})
         trained = [reply for reply in replies.values() if reply.weight > 0]
-        return RankedState(self.pool(trained, state.params), state.ranks)
+        # Without a client of high rank in the cohort, the highest ranks are zero, and would stay so forever.
+        return RankedState(revive_ranks(self.pool(trained, state.params), state.params), state.ranks)
 
     @work(reveals="each")
     def train(self, ctx: Context, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
