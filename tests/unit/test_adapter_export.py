@@ -93,6 +93,32 @@ def test_peft_and_transformers_load_what_was_trained(run: Path, tmp_path: Path) 
     assert loading_code("instruct", tmp_path / "merged").startswith("transformers.pipeline")
 
 
+@pytest.mark.parametrize("method", ["fedex_lora", "flora"])
+def test_a_method_that_changes_the_base_exports_the_whole_model(method: str, tmp_path: Path) -> None:
+    """Adapters on the unchanged base would be another model; those of FLoRA are zero."""
+    base = save_base(tmp_path / "base")
+    changes = [
+        *SETTINGS,
+        f"model.name={base}",
+        "model.adapter.rank=4",
+        f"algorithm={method}",
+        "evaluation.initial=true",
+    ]
+    run_recipe(load_recipe("toy-instruct", changes), tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    server = build_federation(load_recipe(str(tmp_path / "run" / "config.yaml"), [])).server
+    batch = server.features.batch(server.global_test_rows)
+    module = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model").eval()
+    positions = (batch["completion_start"][:, None] - 1 + torch.arange(batch["labels"].shape[1])).clamp(
+        max=batch["input_ids"].shape[1] - 1
+    )
+    predictions = logits(module, batch).take_along_dim(positions.unsqueeze(-1), 1)
+    loss = torch.nn.functional.cross_entropy(predictions.flatten(0, 1), batch["labels"].flatten()).item()
+    assert loss == pytest.approx(summary["final"]["loss"], abs=1e-4)
+    assert loss < summary["initial"]["loss"] - 1e-3
+    assert not (tmp_path / "run" / "model" / "adapter_config.json").exists()
+
+
 def test_peft_gives_the_scores_of_the_summary(run: Path) -> None:
     example = runpy.run_path(str(EXAMPLE))
     expected = json.loads((run / "summary.json").read_text())["final"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 from urllib.parse import quote
 
 from motet.core.errors import ConfigError, RunError, first_line
-from motet.core.rebased import ModelParams
+from motet.core.rebased import ModelParams, split_base
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup
 from motet.experiment.commands.model_card import ModelCard, describe_run, pipeline_tag
@@ -140,12 +140,13 @@ def save_pretrained(
 ) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`.
 
-    Adapters of a pretrained causal model are saved alone, as a directory of peft, unless `merged` is set.
+    Adapters of a pretrained causal model are saved alone, as a directory of peft, unless `merged` is set or training has
+    changed the pretrained weights, too: others could not combine such adapters with their base.
     """
     module = model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)
     save_tokenizer(model, task, folder)
-    saves_adapters = bool(model.adapter_base) and not merged
+    saves_adapters = bool(model.adapter_base) and not merged and split_base(params)[1] is None
     if card is not None:
         (folder / "README.md").write_text(replace(card, has_adapters=saves_adapters).render(), "utf-8")
     if saves_adapters:
