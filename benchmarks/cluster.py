@@ -52,7 +52,7 @@ ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 NODES, STORE_BYTES = 4, 2_500_000_000
 RESTARTS = 2
-SLEEPING = EmulatedTraining(True)
+SLEEPING = EmulatedTraining(sleeps=True)
 
 
 # ---- the cluster -------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def measure_traffic(cluster: NodeCluster, cohorts: list[int]) -> Iterator[dict[s
     """A million numbers and no training: what the driver sends and receives in a round, the second of the clients."""
     params = random_params(1)
     for clients, keeps_state, tree in itertools.product(cohorts, (False, True), (True, False)):
-        rounds = Rounds(cluster.pool(NODES), EmulatedTraining(False, keeps_state), tree)
+        rounds = Rounds(cluster.pool(NODES), EmulatedTraining(sleeps=False, keeps_state=keeps_state), tree)
         rounds.run(params, names(clients))  # a warm-up, in which clients get their states
         row = rounds.run(params, names(clients))
         yield {"part": "traffic", "clients": clients, "states": keeps_state, "tree": tree, **row}
@@ -200,7 +200,7 @@ def measure_jobs(cluster: NodeCluster, millions: list[float]) -> Iterator[dict[s
     for size in millions:
         params = random_params(size)
         for tree in (True, False):
-            rounds = Rounds(cluster.pool(1), EmulatedTraining(False), tree)
+            rounds = Rounds(cluster.pool(1), EmulatedTraining(sleeps=False), tree)
             rounds.run(params, names(1))  # a warm-up
             one, two = rounds.run(params, names(1)), rounds.run(params, names(2))
             yield {
@@ -219,7 +219,7 @@ def measure_death(cluster: NodeCluster) -> Iterator[dict[str, Any]]:
     It had one of two copies of some states.
     """
     params, cohort = random_params(1), names(64)
-    rounds = Rounds(cluster.pool(NODES), EmulatedTraining(True, keeps_state=True))
+    rounds = Rounds(cluster.pool(NODES), EmulatedTraining(sleeps=True, keeps_state=True))
     first = rounds.run(params, cohort)  # measures the times
     whole = rounds.run(params, cohort)
     stop = threading.Timer(whole["seconds"] / 2, lambda: cluster.cluster.remove_node(cluster.nodes[-1], False))

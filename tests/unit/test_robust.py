@@ -259,7 +259,7 @@ def test_an_opened_sum_with_a_number_that_no_client_may_send_is_discarded() -> N
     )
     words[2:] = one
     layout = Params.from_tensors({"x": torch.zeros(2)}).layout
-    total = MaskedTotal(("a", "b", "c"), layout, False, torch.from_numpy(words.view(np.int32)))
+    total = MaskedTotal(("a", "b", "c"), layout, is_double=False, words=torch.from_numpy(words.view(np.int32)))
     with pytest.raises(RunError, match="the sum is discarded"):
         secure.encoding.decode(words, total, "vectors.send_vector", 4, masking)
 

@@ -123,7 +123,9 @@ def test_an_actor_decodes_the_model_and_moves_it_to_its_device_once_for_all_clie
     runtime.executor = SerialExecutor(torch.device("meta"))  # the only other device that every machine has
     payload = channel.down.encode({"model": terms(1)[0].value})
     requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
-    PartialSumRunner(runtime, TaskStates()).run([PartialSumTask("", requests, (payload,), TermLimits(), True)])
+    PartialSumRunner(runtime, TaskStates()).run(
+        [PartialSumTask("", requests, (payload,), TermLimits(), is_summed=True)]
+    )
     assert len({id(params) for params in program.payloads}) == 1
     assert {params.flat.device.type for params in program.payloads} == {"meta"}
 
@@ -132,7 +134,7 @@ def test_replies_of_an_actor_that_come_early_wait_in_files() -> None:
     values = terms(3)
     requests = tuple(Request(1 + k, f"client-{k}", 0, "vectors.send_vector", 0) for k in range(3))
     early = ReorderBuffer(budget=0)
-    term_sum = TaskSum(PartialSumTask("", requests, (None,), TermLimits(), True), Channel(), early)
+    term_sum = TaskSum(PartialSumTask("", requests, (None,), TermLimits(), is_summed=True), Channel(), early)
     for k in (2, 1):
         term_sum.take(Reply(1 + k, f"client-{k}", values[k]), float(k))
     assert len(early) == 2

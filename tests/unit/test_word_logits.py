@@ -197,7 +197,13 @@ class ConstantModel:
 
 @pytest.mark.parametrize(
     "objective",
-    [KLDivergence(2.0), LogitSquaredError(), LogitSquaredError(True), TeacherCrossEntropy(), TeacherCrossEntropy(True)],
+    [
+        KLDivergence(2.0),
+        LogitSquaredError(),
+        LogitSquaredError(summed=True),
+        TeacherCrossEntropy(),
+        TeacherCrossEntropy(hard=True),
+    ],
 )
 @pytest.mark.parametrize("padding", [0, 3])
 def test_the_loss_of_a_text_is_the_mean_over_its_masked_tokens(objective: Any, padding: int) -> None:

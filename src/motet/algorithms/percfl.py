@@ -144,4 +144,4 @@ def percfl(
     relative: bool = False,
 ) -> PerCFL:
     """Split clients with conflicting updates into clusters, each with its model (PerCFL; Sattler et al. 2020)."""
-    return PerCFL(solver, eps1, eps2, after, Layers.parse(*shared), relative)
+    return PerCFL(solver, eps1, eps2, after, shared=Layers.parse(*shared), relative=relative)

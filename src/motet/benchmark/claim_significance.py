@@ -100,7 +100,15 @@ class RowTest:
         is_significant = p_value is not None and p_value < SIGNIFICANCE_LEVEL
         lead = self.lead and self.lead.estimate.compare(*self.lead.varied)
         verdict = self.claim.judge(lead.difference).verdict if lead and is_significant else "not shown"
-        return ClaimResult(self.claim.text, verdict, lead, p_value, self.compared, self.corpora, self.exceptions)
+        return ClaimResult(
+            claim=self.claim.text,
+            verdict=verdict,
+            lead=lead,
+            p_value=p_value,
+            compared=self.compared,
+            corpora=self.corpora,
+            exceptions=self.exceptions,
+        )
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,14 @@ def collect_settings(
             seeds = max((len(numbers.scores) for numbers in methods.values()), default=0)
             methods, bounds = ({r: n for r, n in rows.items() if len(n.scores) == seeds} for rows in (methods, bounds))
             if methods:
-                yield MeasuredSetting(f"{table.name}, {column}", features, score.shows, methods, table.software, bounds)
+                yield MeasuredSetting(
+                    name=f"{table.name}, {column}",
+                    features=features,
+                    score=score.shows,
+                    methods=methods,
+                    software=table.software,
+                    bounds=bounds,
+                )
 
 
 def _read_rows(

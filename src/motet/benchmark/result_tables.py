@@ -156,7 +156,15 @@ def _claim_table(
         kind: [heading for column in columns if column in spec.columns for heading in spec.metrics(column)]
         for kind, columns in suite.overview.items()
     }
-    return ClaimTable(methods, entries, metrics, corpora, averages, store, kinds)
+    return ClaimTable(
+        rows=methods,
+        entries=entries,
+        metrics=metrics,
+        corpora=corpora,
+        averages=averages,
+        store=store,
+        kinds=kinds,
+    )
 
 
 def _average_headings(spec: TableSpec, row: Mapping[str, TableEntry], part: str) -> list[str]:

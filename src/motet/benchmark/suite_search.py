@@ -107,7 +107,17 @@ def _build_search(suite: Suite, path: CellPath, columns: Sequence[str], quick: b
         runs = [build_run(trial, [*layers, nest_settings(values)], seed, device) for seed in seeds]
         trials.append(Trial(row, values, tuple(runs)))
     _check_dev_set(trials[0].runs[0])
-    return RowSearch(label, name, row, column, tuple(columns), spec, metric, keys[row], tuple(trials))
+    return RowSearch(
+        label=label,
+        table=name,
+        row=row,
+        column=column,
+        columns=tuple(columns),
+        spec=spec,
+        metric=metric,
+        keys=keys[row],
+        trials=tuple(trials),
+    )
 
 
 def _parse_keys(keys: Mapping[str, Any]) -> SearchKeys:
@@ -135,7 +145,14 @@ def choose_settings(searches: Sequence[RowSearch], store: RunStore) -> dict[str,
         at = search.column if search.columns != (search.column,) else ""
         changes = ", ".join(f"{path}={value}" for path, value in flatten_settings(search.spec.set).items())
         earlier = search.count_earlier_trials(finished)
-        row = TunedRow(search.choose(store), search.columns, search.spec.seeds, at, changes, earlier)
+        row = TunedRow(
+            choice=search.choose(store),
+            columns=search.columns,
+            seeds=search.spec.seeds,
+            at=at,
+            changes=changes,
+            earlier_trials=earlier,
+        )
         chosen.setdefault(search.table, []).append(row)
     return chosen
 

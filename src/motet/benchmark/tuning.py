@@ -222,7 +222,15 @@ def choose_trial(
     (_, score), best = max(finished, key=lambda pair: sign * pair[0][1])
     edges = tuple(edge for key in keys if (edge := key.describe_edge(best.values[key.path])))
     ties = sum(pair[0][1] == score for pair in finished) - 1
-    return Choice(method, len(trials), name, score, dict(best.values), edges, ties)
+    return Choice(
+        method=method,
+        trials=len(trials),
+        metric=name,
+        score=score,
+        values=dict(best.values),
+        edges=edges,
+        ties=ties,
+    )
 
 
 def _mean_dev_score(trial: Trial, store: RunStore, metric: MetricSpec) -> tuple[str, float] | None:

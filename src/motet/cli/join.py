@@ -135,7 +135,13 @@ def _choose_policy(
 ) -> JoinPolicy:
     from motet.experiment.deploy.join_policy import choose_policy
 
-    return choose_policy(file, plain_updates, unverified_peers, models or [], utility_reports)
+    return choose_policy(
+        file,
+        allow_plain_updates=plain_updates,
+        allow_unverified_peers=unverified_peers,
+        allow_models=models or [],
+        allow_utility_reports=utility_reports,
+    )
 
 
 def _parse_client(

@@ -177,7 +177,9 @@ def export(
 
     if all_clients:
         _check_all_clients(client, push)
-    folders, remote_clients = export_models(folder, to, client, all_clients, best, merged, read_state_key(state_key))
+    folders, remote_clients = export_models(
+        folder, to, client, every=all_clients, best=best, merged=merged, state_key=read_state_key(state_key)
+    )
     echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
     if remote_clients:
         echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")

@@ -55,7 +55,7 @@ def tune(
 
     changes = parse_overrides(settings or [])
     methods = parse_methods(method or [], search or [], build_recipe(recipe, changes).algorithm.type)
-    plan = Search(recipe, changes, methods, trials, seeds, seed)
+    plan = Search(recipe, changes, methods, trials=trials, seeds=seeds, seed=seed)
     all_trials = list(plan.runs(device))
     folder = out or Path("runs") / "tune" / Path(recipe).stem
     store = RunStore(folder)

@@ -33,6 +33,7 @@ def dirichlet_split(
     trait: Trait,
     clients: int,
     alpha: float,
+    *,
     rounding: Rounding = "largest_remainder",
     independent_test: bool = False,
     sizes_for: SizesFor | None = None,

@@ -29,7 +29,9 @@ def feature(
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
     trait = cluster_trait(corpus, seed.derive("trait"), clusters, encoder)
-    train, test = dirichlet_split(corpus, seed.derive("feature"), trait, clients, alpha, rounding, independent_test)
+    train, test = dirichlet_split(
+        corpus, seed.derive("feature"), trait, clients, alpha, rounding=rounding, independent_test=independent_test
+    )
     recipe = {
         "type": "feature",
         "clients": clients,

@@ -22,7 +22,9 @@ def label(
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
     trait = get_trait(corpus, by, seed)
-    train, test = dirichlet_split(corpus, seed.derive("label"), trait, clients, alpha, rounding, independent_test)
+    train, test = dirichlet_split(
+        corpus, seed.derive("label"), trait, clients, alpha, rounding=rounding, independent_test=independent_test
+    )
     recipe = {
         "type": "label",
         "clients": clients,

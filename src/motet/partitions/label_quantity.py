@@ -33,8 +33,8 @@ def label_quantity(
         trait,
         clients,
         alpha,
-        rounding,
-        independent_test,
+        rounding=rounding,
+        independent_test=independent_test,
         sizes_for=lambda examples: sizes_from_shares(shares, examples),
     )
     recipe = {

@@ -58,7 +58,7 @@ def multi_domain(
     options = {"column": column, "alpha": alpha, "public": public, "max_examples": max_examples, **trait.settings}
     draws = {"global_alpha": global_alpha, "labels": labels, "drawn": drawn, "seed": seed.root}
     recipe = {"type": "multi_domain", **options, **draws}
-    return Partition(train, test, recipe, NamedClients(domains), public_rows, global_test)
+    return Partition(train, test, recipe, NamedClients(domains), public=public_rows, global_test=global_test)
 
 
 def _hold_out_public(

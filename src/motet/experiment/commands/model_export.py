@@ -55,6 +55,7 @@ def export_models(
     folder: Path,
     to: Path,
     client: ClientId | None = None,
+    *,
     every: bool = False,
     best: bool = False,
     merged: bool = False,
@@ -68,7 +69,7 @@ def export_models(
     """
     require_empty(to)
     if has_client_models(folder):
-        export_joined_model(folder, to, best, client, merged, state_key)
+        export_joined_model(folder, to, best=best, client=client, merged=merged, state_key=state_key)
         return ExportedModels([to], [])
     if best:
         raise ConfigError(f"export: --best is for the state of a client, such as .motet/NAME, and '{folder}' is a run.")
@@ -110,6 +111,7 @@ def _explain_missing(models: RunModels, client: ClientId | None) -> str:
 def export_joined_model(
     folder: Path,
     to: Path,
+    *,
     best: bool = False,
     client: ClientId | None = None,
     merged: bool = False,
@@ -122,7 +124,7 @@ def export_joined_model(
         raise ConfigError(f"--client is '{client}', but '{folder}' is the state of {model.client}; leave --client out.")
     card = describe_run(joined.config, {"task": joined.task.name, "rounds": model.round})
     card = card.for_client(model.client, model.scores)
-    save_pretrained(joined.model, joined.task, model.params, to, card, merged)
+    save_pretrained(joined.model, joined.task, model.params, to, card, merged=merged)
     metric = joined.task.primary_metric
     score = f" ({metric} {model.scores[metric]:.3f} on its held-out examples)" if metric in model.scores else ""
     return f"{to}: the model of {model.client} after round {model.round}{score}"
@@ -132,7 +134,7 @@ def save_model(
     group: ClientGroup, params: ModelParams, folder: Path, card: ModelCard | None = None, merged: bool = False
 ) -> None:
     """Save the model of a group's client, or of the server, with a model card."""
-    save_pretrained(group.model, group.task, params, folder, card, merged)
+    save_pretrained(group.model, group.task, params, folder, card, merged=merged)
 
 
 def save_pretrained(

@@ -236,6 +236,7 @@ class JoinPolicy:
 
 def choose_policy(
     path: Path | None,
+    *,
     allow_plain_updates: bool,
     allow_unverified_peers: bool,
     allow_models: Sequence[str],

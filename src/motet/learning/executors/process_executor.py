@@ -169,7 +169,9 @@ class ProcessExecutor(Executor):
                 "lower transport.workers, or train fewer layers (model.freeze)."
             )
         self.pool.write(body_address, body)
-        self.pending[self.num_jobs] = _PendingJob(key, chunk, shared_ids, [*tensors], body_address, result_address)
+        self.pending[self.num_jobs] = _PendingJob(
+            key, chunk, shared_ids, [*tensors], body_address=body_address, result_address=result_address
+        )
         self.commands.send_bytes(_COMMAND.pack(self.num_jobs, body_address, len(body)))
 
     def _share(self, tensor: Buffer) -> int | None:

@@ -356,6 +356,7 @@ def packed_linear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    *,
     transposed: bool,
     grad_targets: Mapping[int, GradTarget] | None = None,
 ) -> Tensor:

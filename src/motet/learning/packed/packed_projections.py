@@ -93,7 +93,7 @@ def _project(axis: ClientAxis, x: Tensor, layers: Sequence[PackedLinear]) -> Pro
             if target is None or target.view.shape != tensor.shape:
                 return None
             targets[id(tensor.requires_grad_())] = target
-    y = packed_linear(axis, x, joined[0], joined[1], True, targets)
+    y = packed_linear(axis, x, weight=joined[0], bias=joined[1], transposed=True, grad_targets=targets)
     outputs: tuple[Tensor, ...] = _SplitProjections.apply(y, len(layers))  # type: ignore[no-untyped-call]
     return Projections(x, {id(layer): output for layer, output in zip(layers, outputs, strict=True)})
 

@@ -104,7 +104,7 @@ class Training:
         if self.weight_decays is not None:
             self.decay_mask = self._find_decay_mask()
         if isinstance(self.optimizer, FusedOptimizer):
-            self.model.write_grads_directly(True)
+            self.model.write_grads_directly(enabled=True)
             self.optimizer.round_weights()
 
     def run_step(self, step: int, graphs: CudaGraphs | None) -> None:
