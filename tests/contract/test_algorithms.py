@@ -28,6 +28,7 @@ from motet.testing.algorithm_checks import (
     check_cohort_order,
     check_inputs,
     check_messages,
+    check_personal,
     check_resumption,
     check_sums,
 )
@@ -50,6 +51,7 @@ CHECKS = (
     check_messages,
     check_resumption,
     check_inputs,
+    check_personal,
     check_sums,
     check_client_without_examples,
 )  # of the suite for other packages; traffic and packing have tests with more variants

@@ -261,11 +261,18 @@ def check_client_without_examples(case: Case) -> None:
 
 
 def check_personal(case: Case) -> None:
+    """An algorithm whose clients deploy different models declares whether it also has a global model."""
     run = case.reference
-    if not run.plan.algorithm.personal:
-        first, *others = [split_base(run.model_for(client))[0] for client in case.federation.clients]
-        is_same = all(torch.equal(first.flat, other.flat) for other in others)
-        require(is_same, "clients deploy different models, but personal is False; declare personal: bool = True.")
+    if any("personal" in vars(cls) for cls in type(run.plan.algorithm).__mro__ if cls is not Algorithm):
+        return
+    first, *others = [split_base(run.model_for(client))[0] for client in case.federation.clients]
+    require(
+        all(torch.equal(first.flat, other.flat) for other in others),
+        (
+            "clients deploy different models, and the class does not declare personal; write personal: bool = True, or "
+            "personal: bool = False if there is also a global model, by which a run is judged."
+        ),
+    )
 
 
 @dataclass(frozen=True)

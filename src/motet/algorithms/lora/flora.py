@@ -51,6 +51,7 @@ class FLoRA(Algorithm):
     ranks: tuple[int, ...] = ()
     weighting: Weighting = "examples"
     name: str = "flora"
+    personal: bool = False  # clients deploy the global model, reduced to their rank
 
     def __post_init__(self) -> None:
         self.solver.require_new_optimizer(self.name, "starts every round with new adapters")

@@ -47,6 +47,7 @@ class RankedAdapters(Algorithm):
     pool: PoolAdapters
     ranks: tuple[int, ...] = ()
     weighting: Weighting = "examples"
+    personal: bool = False  # clients deploy the global model, reduced to their rank
 
     def init(self, start: InitialModels) -> RankedState:
         return RankedState(start.shared, assign_ranks(start, self.ranks, self.name))
