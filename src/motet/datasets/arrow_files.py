@@ -15,7 +15,7 @@ from motet.core.errors import DataError, first_line
 from motet.datasets.column_names import check_filled, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
-from motet.datasets.raw_table import OPTIONAL_VALUES, TableBuilder
+from motet.datasets.raw_table import OPTIONAL_VALUES, REMOVE_OR_RENAME, TableBuilder
 
 BATCH_ROWS = 1 << 14
 
@@ -100,7 +100,7 @@ def _convert_batches(
             if array.null_count or name not in present:
                 row = number + pc.index(array.is_null(), True).as_py() if array.null_count else 1
                 raise DataError(
-                    f"{file.name}, row {row}: column '{name}' has no value; every row needs one. Remove such rows."
+                    f"{file.name}, row {row}: column '{name}' has no value. Every row needs one: {REMOVE_OR_RENAME}"
                 )
         converted = {}
         for name in (name for name in indices if name in filled):

@@ -68,6 +68,7 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
     sizes: dict[Path, int] = {}  # rows of each file
     for part in sorted(parts, key=lambda part: part.split == "test"):
         constants = part.constants if part.split == "train" else {**optional_groups(builder), **part.constants}
+        log.columns.update(dict.fromkeys(part.constants, "the name of the file or its folder"))
         start = builder.num_rows
         part.file_format.read(DataFile(part.path, options, log, constants), builder)
         sizes[part.path] = builder.num_rows - start

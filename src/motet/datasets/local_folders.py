@@ -10,11 +10,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from motet.core.errors import DataError
-from motet.datasets.compression import is_hidden, strip_compression_suffix
+from motet.datasets.compression import is_archive, is_hidden, strip_compression_suffix
 from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.file_formats import (
     FDU_MTL,
     GOLD_CONLL,
+    LOCAL_SUFFIXES,
     REVIEW,
     SUPPORTED_FORMATS,
     TEXT,
@@ -25,13 +26,18 @@ from motet.datasets.file_formats import (
 )
 from motet.datasets.original_files import list_folder
 from motet.datasets.read_log import ReadLog
+from motet.datasets.read_report import UNKNOWN_FORMAT
 from motet.datasets.splits import parse_split_name
 
 DOCUMENTS = re.compile(
-    r"(readme|licen[cs]e|copying|citation|changelog|notice|authors)\b.*|.*\.(md|rst|pdf|html?)", re.I
+    r"(readme|licen[cs]e|copying|citation|changelog|notice|authors)\b.*|.*\.(md|rst|pdf|html?)"
+    r"|dataset_infos?\.json|_SUCCESS|_(common_)?metadata",  # of Hugging Face, Spark and Parquet
+    re.I,
 )
 UNLABELED = ("unsup", "unlabeled", "unlabelled", "unsupervised", "unlabel")
-SHARD = re.compile(r"\d+-of-\d+")
+# Names of the parts of one table: of Hugging Face (with a hash), Spark and BigQuery.
+SHARD = re.compile(r"\d+-of-\d+(-[0-9a-f]{16})?|\b(part|shard|chunk)[-_]?\d+([-_.].*)?$|^0{4}\d{8}$", re.I)
+HIVE_FOLDER = re.compile(r"(\w+)=.+")
 TEXT_SUFFIXES = ("", ".txt")
 
 
@@ -89,7 +95,10 @@ def _plan_label_folders(base: Path, options: ReadOptions, log: ReadLog) -> list[
             if path not in labels[split]:
                 log.ignore(path, "unlabeled" if path.name in UNLABELED else "not in the folder of a label")
             for text in list_visible(path) if path in labels[split] else ():
-                parts.append(FilePart(text, WHOLE_TEXT, role, {"label": path.name}))
+                if _is_text_file(text):
+                    parts.append(FilePart(text, WHOLE_TEXT, role, {"label": path.name}))
+                else:
+                    log.ignore(text, UNKNOWN_FORMAT)
     for path in list_visible(base) if None not in split_folders else ():
         if path not in [split_folders[split] for split in roles]:
             log.ignore(path, "not used" if path.is_dir() else "not in the folder of a label")
@@ -109,15 +118,16 @@ def _find_split_folders(base: Path) -> dict[str | None, Path]:
 
 
 def _find_label_folders(folder: Path, options: ReadOptions, log: ReadLog) -> list[Path]:
-    """Return the subfolders that hold texts, one per file; none if one of them holds something else."""
+    """Return the subfolders that hold texts, one per file; none if one of them holds folders or other data."""
     labels = []
     for path in list_visible(folder):
         files = list_visible(path) if path.is_dir() and path.name not in UNLABELED else []
-        if not files:
-            continue
-        if not all(_is_text_file(file) for file in files):
+        texts = [file for file in files if _is_text_file(file)]
+        others = [file for file in files if file not in texts]
+        if any(file.is_dir() or _has_data_suffix(file) for file in others) or _find_companion(texts, others):
             return []
-        labels.append(path)
+        if texts:
+            labels.append(path)
     if len(labels) < 2:
         return []
     first = DataFile(list_visible(labels[0])[0], options, ReadLog(log.root))
@@ -130,13 +140,23 @@ def _is_text_file(path: Path) -> bool:
     return path.is_file() and is_text and (split is None or bool(rest))
 
 
+def _has_data_suffix(path: Path) -> bool:
+    return strip_compression_suffix(path).suffix.lower() in LOCAL_SUFFIXES or is_archive(path)
+
+
+def _find_companion(texts: Collection[Path], others: Collection[Path]) -> tuple[Path, Path] | None:
+    """Return a text and another file of the same name, such as note.txt and note.ann: the annotations of the text."""
+    known = {path.with_suffix(""): path for path in texts if path.suffix}
+    return next(((known[path.with_suffix("")], path) for path in others if path.with_suffix("") in known), None)
+
+
 def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
     """Plan files that each hold many rows: training and test files, or one file or folder per client."""
     formats = _find_data_files(base, options, log)
     if not formats:
         raise DataError(
             f"data.path: there is no data file in '{log.root}'; expected one folder per label, training and test files, "
-            f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}."
+            f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}. {_describe_suffixes(base)}"
         )
     _check_families(formats, base)
     files = [FolderFile.from_path(path, base, file_format) for path, file_format in formats.items()]
@@ -157,6 +177,8 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
             f"data.path: '{names['train']}' and '{names['test']}' seem to be training and test files, but would be the files "
             "of clients. Name them train… and test…, or set data.path and data.test to one file each."
         )
+    if len(files) > 1 and all(file.file_format is TEXT for file in files):
+        log.warn("Each line of the text files is one text, and each file or its folder is a client.")
     return _plan_clients(files)
 
 
@@ -189,6 +211,7 @@ class FolderFile:
 def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Path, FileFormat]:
     """Return all data files below a folder with their formats; the others are recorded in the log."""
     formats: dict[Path, FileFormat] = {}
+    others: list[Path] = []
     for path in sorted(path for path in base.rglob("*") if path.is_file()):
         relative = path.relative_to(base)
         if is_hidden(relative):
@@ -202,10 +225,43 @@ def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Pat
         else:
             file_format = find_format(DataFile(path, options, log.fork()))
             if file_format is None:
-                log.ignore(path, "unknown format")
+                log.ignore(path, UNKNOWN_FORMAT)
+                others.append(path)
             else:
                 formats[path] = file_format
+    _check_layout(base, formats, [] if options.files else others)
     return formats
+
+
+def _check_layout(base: Path, formats: Mapping[Path, FileFormat], others: Sequence[Path]) -> None:
+    """Raise an error if the names of folders have values, or if texts have annotations in `others`, unknown files."""
+    for path in formats:
+        hive = next(
+            (match for part in path.relative_to(base).parts[:-1] if (match := HIVE_FOLDER.fullmatch(part))), None
+        )
+        if hive is not None:
+            raise DataError(
+                f"data.path: the name of the folder '{hive[0]}' has a value of the column '{hive[1]}', and its files do not. "
+                "Write the rows into files with this column."
+            )
+    companion = _find_companion([path for path, file_format in formats.items() if file_format is TEXT], others)
+    if companion is not None:
+        text, other = (path.relative_to(base).as_posix() for path in companion)
+        raise DataError(
+            f"data.path: Motet does not read '{other}', which may have the annotations of '{text}'. Convert both to a table "
+            "or to CoNLL; to read only the texts, set data.files='*.txt'."
+        )
+
+
+def _describe_suffixes(base: Path) -> str:
+    """Say which files a folder has, in case that none can be read."""
+    paths = (path for path in base.rglob("*") if path.is_file() and not is_hidden(path.relative_to(base)))
+    counts = Counter(path.suffix or "without a suffix" for path in paths)
+    return (
+        f"The files are {', '.join(f'{suffix} ({count:,})' for suffix, count in counts.most_common(5))}."
+        if counts
+        else ""
+    )
 
 
 def _is_unlabeled(path: Path) -> bool:
@@ -286,13 +342,15 @@ def _name_source(file: FolderFile, source: str) -> dict[str, str]:
 
 
 def _plan_clients(files: Sequence[FolderFile]) -> list[FilePart]:
-    """Plan one file or folder per client. A single file is no client."""
+    """Plan one file or folder per client. A single file is no client, and neither are the parts of one table."""
+    names = {(file.path.parent, SHARD.sub("", _stem(file))) for file in files}
+    are_parts = len(names) == 1 and all(SHARD.search(_stem(file)) for file in files)
     parts = []
     for file in files:
         constants: dict[str, str] = {}
         if file.file_format in (REVIEW, FDU_MTL):
             constants = {"domain": "/".join(file.title)} if file.title else {}
-        elif len(files) > 1 and file.file_format is not GOLD_CONLL:
+        elif len(files) > 1 and not are_parts and file.file_format is not GOLD_CONLL:
             folder, _, _ = file.name.partition("/")
             constants = {"client": folder if "/" in file.name else _stem(file)}
         parts.append(FilePart(file.path, file.file_format, "train", constants))

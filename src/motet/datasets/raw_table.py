@@ -12,6 +12,7 @@ import pyarrow as pa
 from motet.core.errors import DataError
 from motet.datasets.column_builder import ColumnBuilder, RawColumn
 
+REMOVE_OR_RENAME = "remove such rows; rename the column if Motet should not read it."
 OPTIONAL_VALUES = {"input": ""}  # columns that a row may lack, and what it then has
 
 
@@ -138,8 +139,15 @@ class TableBuilder:
             self._fill(name)
             if builder.size != self.num_rows:
                 first = self._first_rows[name]
-                missing, present = (0, first) if first else (builder.size, 0)
-                raise DataError(
-                    f"{self._positions.describe(missing)}: column '{name}' has no value, but "
-                    f"{self._positions.describe(present)} has one. Every row needs one: add it, or remove the row."
-                )
+                raise self._missing_error(name, *((0, first) if first else (builder.size, 0)))
+
+    def _missing_error(self, name: str, missing: int, present: int) -> DataError:
+        places = [self._positions.describe(row) for row in (missing, present)]
+        files = {place.rpartition(", ")[0] for place in places}
+        advice = (
+            " To leave a file out, set data.path to one file, or data.files to a pattern." if len(files) > 1 else ""
+        )
+        return DataError(
+            f"{places[0]}: column '{name}' has no value, but {places[1]} has one. Every row needs one: add it, or "
+            f"{REMOVE_OR_RENAME}{advice}"
+        )

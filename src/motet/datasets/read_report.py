@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+UNKNOWN_FORMAT = "unknown format"
 GUESSED = "guessed because it is not UTF-8"
 MAX_EXAMPLES = 3  # positions of dropped rows that a report names for each reason
 

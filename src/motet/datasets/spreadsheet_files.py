@@ -12,7 +12,7 @@ from motet.core.suggestions import did_you_mean
 from motet.datasets.column_names import is_headerless, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
-from motet.datasets.raw_table import OPTIONAL_VALUES, TableBuilder
+from motet.datasets.raw_table import OPTIONAL_VALUES, REMOVE_OR_RENAME, TableBuilder
 
 TEXT_COLUMNS = ("text", "second", "context", "question", "source", "target")
 
@@ -78,7 +78,7 @@ def _add_rows(file: DataFile, table: TableBuilder, rows: list[tuple[int, list[An
         missing = next((name for name, value in values.items() if value is None), None)
         if missing is not None:
             raise DataError(
-                f"{file.name}, row {number}: column '{missing}' has no value; every row needs one. Remove such rows."
+                f"{file.name}, row {number}: column '{missing}' has no value. Every row needs one: {REMOVE_OR_RENAME}"
             )
         table.add_row(number, values)
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from motet.core.errors import DataError
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
-from motet.datasets.inspection.finding import Finding, format_share
+from motet.datasets.inspection.finding import MAX_LISTED, Finding, format_share, list_first
 from motet.datasets.inspection.label_findings import check_labels
+from motet.datasets.read_report import UNKNOWN_FORMAT
 
 MISTAKE_KINDS = ("leak", "labels", "columns", "empty", "encoding", "dropped")
 LEAK_WARNING_SHARE = 0.005
@@ -92,6 +93,13 @@ def _check_reading(inspection: CorpusInspection) -> Iterator[Finding]:
         return
     for text in report.warnings:
         yield Finding("reading", text, "", is_mistake=False)
+    if unknown := [name for name in report.ignored_files if name.endswith(f"({UNKNOWN_FORMAT})")]:
+        yield Finding(
+            kind="reading",
+            message=f"files that are not read: {list_first(unknown, MAX_LISTED)}.",
+            advice="",
+            is_mistake=False,
+        )
     for what, count in report.changes.items():
         yield Finding("changed", f"{count:,} {what}.", "", is_mistake=False)
     guesses = {file.encoding: file.name for file in report.files if file.is_encoding_guessed}
