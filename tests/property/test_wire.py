@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -107,14 +108,11 @@ MESSAGE = serialize(Request(1, "a", 2, "fedavg.train", Weighted(PARAMS, 2.0)))
 
 @given(st.integers(0, len(MESSAGE) - 1), st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
-def test_a_damaged_message_is_rejected_or_still_a_message(position: int, change: int) -> None:
+def test_a_damaged_message_raises_no_other_error(position: int, change: int) -> None:
     damaged = bytearray(MESSAGE)
     damaged[position] ^= change
-    try:
-        value = deserialize(damaged)
-    except WireError:
-        return
-    assert isinstance(value, Request | Reply) or value is not None
+    with suppress(WireError):  # a changed number may still be a message
+        deserialize(damaged)
 
 
 @given(st.integers(0, len(MESSAGE) - 1))

@@ -11,6 +11,7 @@ from tests.transports import AnsweringTransport
 
 from motet.algorithms import fedavg, fedbuff
 from motet.core.errors import ConfigError
+from motet.core.params import Params
 from motet.core.program import InitialModels, Round
 from motet.core.rng import Seed
 from motet.core.script import Exchange
@@ -67,7 +68,7 @@ def test_the_update_is_the_sum_of_discounted_updates_divided_by_the_buffer(feder
     collector = exchange.collector()
     policy = WaitPolicy(buffer=3, staleness_exponent=0.5)
     for delta, staleness in ((1.0, 0), (2.0, 1), (4.0, 3)):
-        update = type(params)(params.layout, torch.full_like(params.flat, delta))
+        update = Params(params.layout, torch.full_like(params.flat, delta))
         collector.add("a", Weighted(update, 1.0).scale_weight(policy.staleness_weight(staleness)))
     with pytest.raises(StopIteration) as end:
         script.send(collector.value())

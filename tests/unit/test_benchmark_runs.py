@@ -179,14 +179,14 @@ def test_a_worker_waits_for_the_trials_of_others_before_it_runs_the_tables(
     monkeypatch.setattr("motet.benchmark.scheduler._exit_with_parent", lambda parent: None)  # it would end the tests
     suite, store = parse_suite("two", SUITE), RunStore(tmp_path)
     trials, runs = (unique_runs(build_cells(suite, [seed], only=["methods/*/α=1"], device="cpu")) for seed in (1, 42))
-    of_another_worker = next(iter(trials))
+    claimed_elsewhere = next(iter(trials))
 
     def end_the_other_run(seconds: float) -> None:
         assert len(executed) == len(trials) - 1
-        write_json(store.run_folder(of_another_worker) / "summary.json", SUMMARY)
+        write_json(store.run_folder(claimed_elsewhere) / "summary.json", SUMMARY)
 
     monkeypatch.setattr("motet.benchmark.scheduler.time.sleep", end_the_other_run)
-    with store.claim(of_another_worker):
+    with store.claim(claimed_elsewhere):
         run_worker([(trials, store), (runs, store)], BenchmarkLineProgress(Console(quiet=True)), parent=1)
     assert len(executed) == len(trials) - 1 + len(runs)
 
@@ -215,16 +215,16 @@ def test_a_process_that_waits_for_others_asks_only_about_open_runs(
 ) -> None:
     """It asks twice a second, and a benchmark may have hundreds of finished runs."""
     store, runs = RunStore(tmp_path), unique_runs(build_cells(parse_suite("two", SUITE), [42, 43], device="cpu"))
-    of_another_process, *finished = runs
+    claimed_elsewhere, *finished = runs
     for name in finished:
         with store.claim(name):
             write_json(store.run_folder(name) / "summary.json", SUMMARY)
     questions: list[str] = []
     is_claimed = RunStore.is_claimed
     monkeypatch.setattr(RunStore, "is_claimed", lambda self, name: questions.append(name) or is_claimed(self, name))
-    with store.claim(of_another_process), SharedResources() as resources:
+    with store.claim(claimed_elsewhere), SharedResources() as resources:
         run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
-    assert questions == [of_another_process]
+    assert questions == [claimed_elsewhere]
 
 
 def test_each_run_that_ends_is_reported_once(tmp_path: Path) -> None:

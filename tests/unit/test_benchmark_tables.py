@@ -131,8 +131,8 @@ def test_few_seeds_give_a_statement_about_models_and_not_about_methods(tmp_path:
 def test_rows_with_all_seeds_are_compared_beside_one_with_fewer(tmp_path: Path) -> None:
     rows = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}, FedProx: {algorithm: fedprox}}"
     methods = "rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}}"
-    of_traffic = "bounds: {}\n    rows: {FedOpt: {algorithm: fedopt}}"
-    suite = SUITE.replace(methods, rows).replace(of_traffic, f"bounds: {{}}\n    {rows}")
+    fedopt_row = "bounds: {}\n    rows: {FedOpt: {algorithm: fedopt}}"
+    suite = SUITE.replace(methods, rows).replace(fedopt_row, f"bounds: {{}}\n    {rows}")
     benchmark = open_suite(tmp_path, suite, seeds=6)
     right = {"FedAvg": 70, "FedOpt": 80, "FedProx": 90, "centralized": 95}
     for cell in benchmark.cells:

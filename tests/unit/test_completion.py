@@ -13,6 +13,7 @@ import transformers
 from tests.job_runs import assert_trained_alone, run_packed
 
 from motet.core.errors import ConfigError
+from motet.core.params import Params
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer
@@ -107,7 +108,7 @@ def trained(model: Model, seed: int = 0) -> torch.Tensor:
 def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, features = make_model(family), make_features()
     packed = PackedModel(model, model.module, CPU)
-    params = type(model.initial_params)(model.layout, trained(model))
+    params = Params(model.layout, trained(model))
     packed.load_clients([params])
     packed.module.eval()
     rows = np.arange(len(features))
@@ -226,7 +227,7 @@ def test_chunks_of_prompts_have_similar_lengths_and_keep_the_order_of_the_result
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_generated_completions_equal_those_of_transformers(family: str) -> None:
     model, features = make_model(family), make_features()
-    params = [type(model.initial_params)(model.layout, trained(model, seed)) for seed in (1, 2)]
+    params = [Params(model.layout, trained(model, seed)) for seed in (1, 2)]
     readout = GeneratedCompletions(max_new_tokens=6)
     jobs = [Infer(model, each, Examples(features, np.arange(5)), readout) for each in params]
     results, _ = run_packed(jobs, width=2)
@@ -243,7 +244,7 @@ def test_settings_of_generation_that_a_model_brings_do_not_change_its_score(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, features = make_model("llama"), make_features()
-    start = type(model.initial_params)(model.layout, trained(model))
+    start = Params(model.layout, trained(model))
     job = Infer(model, start, Examples(features, np.arange(5)), GeneratedCompletions(max_new_tokens=6))
     expected = SerialExecutor(CPU).run(job)["predictions"]
     brought = {

@@ -1,3 +1,5 @@
+"""Corpora from files: every format, splits, samples, and errors."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_policy_can_demand_an_encrypted_state(tmp_path: Path) -> None:
     options = join(tmp_path, make_acceptance(tmp_path / "server"), policy=PLAIN).builder.options
     strict = JoinPolicy(encrypted_state=True)
     with pytest.raises(ConfigError, match=r"policy.encrypted_state is true; pass the key"):
-        join_run(type(options)(**{**vars(options), "policy": strict}), lambda: None, "", 0, print)  # type: ignore[arg-type, return-value]
+        join_run(replace(options, policy=strict), lambda: None, "", 0, print)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ rotate = modeling_llama.apply_rotary_pos_emb
 
 
 class FakeRotary:
-    """Counts its calls. Its launches can be skipped, as in a rehearsal; or it is wrong."""
+    """Counts its calls. Its launches can be skipped, as in a compile-only run; or it is wrong."""
 
     def __init__(self) -> None:
         self.calls, self.is_launched = 0, True
@@ -62,7 +62,7 @@ def test_an_equal_rotary_embedding_is_used_in_forward_passes_only(
     assert torch.equal(packed(batch)["logits"], logits)
 
 
-def test_a_rehearsal_does_not_decide_about_the_rotary_embedding(
+def test_a_compile_only_run_does_not_decide_about_the_rotary_embedding(
     rotary: FakeRotary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed, batch = llama(monkeypatch)

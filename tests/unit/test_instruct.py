@@ -23,7 +23,7 @@ from motet.experiment.build.federation_builder import federate_corpus, vocabular
 from motet.experiment.commands.chat_session import ChatSession
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
-from motet.learning.data.features import IGNORE_INDEX, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.modules.model import Model
 from motet.models.model_config import AdapterConfig, ModelConfig
@@ -305,8 +305,7 @@ def test_closed_answers_count_by_exact_match_and_others_by_rouge() -> None:
     columns = {"prompt": ["a"] * 4, "completion": ["x y", "x", "x y", "y"], "closed": [True, True, False, False]}
     federation = make_federation(Corpus("toy", "instruct", columns, 2))
     task, features = federation.server.task, federation.server.features
-    examples = federation.server.pooled.split("union").select(np.arange(0))
-    examples = type(examples)(features, np.arange(4))
+    examples = Examples(features, np.arange(4))
     answers = ["x y", "y", "x", "y"]
     ids = [features.tokenizer(text)["input_ids"] for text in answers]
     predictions = {
@@ -336,7 +335,7 @@ def test_the_most_likely_choice_is_the_one_with_the_lowest_loss() -> None:
     corpus = Corpus("toy", "instruct", columns, 2)
     federation = make_federation(corpus)
     features, model = federation.server.features, federation.model
-    examples = type(federation.server.pooled.split("union"))(features, np.arange(4))
+    examples = Examples(features, np.arange(4))
     work = federation.server_context(0).infer(model.initial_params, examples)
     predictions = SerialExecutor(torch.device("cpu")).run(next(work))
     module = model.with_params(model.initial_params)

@@ -1,3 +1,5 @@
+"""Where models come from: a folder, the models folder or the hub; and settings that would not fit."""
+
 from __future__ import annotations
 
 import json

@@ -65,10 +65,10 @@ def scrape(url: str, token: str = "") -> dict[Sample, float]:
 
 def test_prometheus_reads_rounds_clients_bytes_scores_and_failures(url: str) -> None:
     samples = scrape(url)
-    of_run = {name: value for (name, labels), value in samples.items() if labels == (("run", "pilot"),)}
-    seconds = of_run.pop("motet_round_seconds_sum")
+    run_samples = {name: value for (name, labels), value in samples.items() if labels == (("run", "pilot"),)}
+    seconds = run_samples.pop("motet_round_seconds_sum")
     assert seconds > 0
-    assert of_run == {
+    assert run_samples == {
         "motet_run_running": 1,
         "motet_rounds": 5,
         "motet_rounds_completed": 2,

@@ -1,3 +1,5 @@
+"""CoNLL files: columns, tagging schemes, and errors with their lines."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""The readers of corpora for language modeling, on small files made by hand."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The readers of corpora with named entities, on small files made by hand."""
+
 from __future__ import annotations
 
 import bz2

@@ -1,3 +1,5 @@
+"""Files in the formats of SQuAD and MRQA: answers, their positions, and errors."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The readers of corpora with topics, on small files made by hand."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

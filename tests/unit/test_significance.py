@@ -21,10 +21,8 @@ SAME_TEXTS = SharedUnits(examples=True)
 def runs(examples: np.ndarray, owners: np.ndarray | None = None) -> list[RunScores]:
     """Return one run per row of scores."""
     ids = np.zeros(examples.shape[1], int) if owners is None else owners
-    numbers = [np.mean([row[ids == owner].mean() for owner in np.unique(ids)]) for row in examples]
-    return [
-        score_run(float(number), row[:, None], ids, None, 1.0) for number, row in zip(numbers, examples, strict=True)
-    ]
+    means = [np.mean([row[ids == owner].mean() for owner in np.unique(ids)]) for row in examples]
+    return [score_run(float(mean), row[:, None], ids, None, 1.0) for mean, row in zip(means, examples, strict=True)]
 
 
 def test_equal_scores_are_no_difference() -> None:

@@ -1,3 +1,5 @@
+"""Local training: batches, steps, learning rates, and options that are rejected."""
+
 from __future__ import annotations
 
 import itertools

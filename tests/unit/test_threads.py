@@ -1,3 +1,5 @@
+"""`single_thread`: one thread inside, and as many as before afterwards."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

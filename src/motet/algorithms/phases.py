@@ -110,8 +110,8 @@ class Phases(Algorithm):
         """Return the phase of a round, the phase's first round, and its number of rounds."""
         last = len(self.phases) - 1
         index = next((i for i in range(last) if round_index < self.phase_rounds(i, rounds).stop), last)
-        of_phase = self.phase_rounds(index, rounds)
-        return index, of_phase.start, len(of_phase)
+        phase_rounds = self.phase_rounds(index, rounds)
+        return index, phase_rounds.start, len(phase_rounds)
 
     def _start_next(self, state: PhaseState) -> Script[PhaseState]:
         views = {client: self.view(state, client) for client in state.clients}

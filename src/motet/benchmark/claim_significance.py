@@ -140,8 +140,8 @@ class ClaimTable:
         p_values = {id(test): p for test, p in zip(conclusive, corrected, strict=True)}
         results = [[test.conclude(p_values.get(id(test))) for test in row_tests] for row_tests in tests]
         return [
-            replace(_join_results(claim, of_claim), left_out=self._left_out(claim))
-            for claim, of_claim in zip(parsed, results, strict=True)
+            replace(_join_results(claim, parts), left_out=self._left_out(claim))
+            for claim, parts in zip(parsed, results, strict=True)
         ]
 
     def _split_by_kind(self, claim: Claim) -> list[Claim]:
@@ -216,8 +216,8 @@ def combine_leads(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> 
     values = np.mean([np.mean([pair.values for pair in pairs], axis=0) for pairs in corpora], axis=0)
     if len(values) >= MIN_SEEDS:
         estimates = [[pair.compare_over_seeds() for pair in pairs] for pairs in corpora]
-        deviations = [np.mean([float(e.fixed) ** 0.5 for e in of_corpus]) for of_corpus in estimates]
-        degrees = min(e.fixed_degrees for of_corpus in estimates for e in of_corpus)
+        deviations = [np.mean([float(e.fixed) ** 0.5 for e in corpus]) for corpus in estimates]
+        degrees = min(e.fixed_degrees for corpus in estimates for e in corpus)
         has_examples = any(pair.examples is not None for pair in runs)
         estimate = compare_seeds(values, float(np.square(deviations).sum()) / len(corpora) ** 2, degrees)
         return Lead(estimate, ("seeds", *(("examples",) if has_examples else ())))

@@ -51,9 +51,9 @@ def rank_methods(kinds: Mapping[str, Sequence[str]], settings: Sequence[Measured
     """Rank the methods of each kind, in the settings that have the most methods: others are not finished."""
     tables = []
     for kind, columns in kinds.items():
-        of_kind = [s for s in settings if s.column in columns]
-        most = max((len(s.methods) for s in of_kind), default=0)
-        chosen = [s for s in of_kind if len(s.methods) == most]
+        candidates = [s for s in settings if s.column in columns]
+        most = max((len(s.methods) for s in candidates), default=0)
+        chosen = [s for s in candidates if len(s.methods) == most]
         seeds = min((s.seeds for s in chosen), default=0)
         methods = [m for m in (chosen[0].methods if chosen else ()) if all(m in s.methods for s in chosen)]
         if seeds and len(methods) > 1:

@@ -115,8 +115,8 @@ def _axis_labels(spec: TableSpec, headings: Sequence[str]) -> dict[str, str]:
     """Return what each column shows. An average over different metrics has no label."""
     labels = {heading: metric.axis_label for heading, metric in heading_metrics(spec).items()}
     for average, parts in spec.average.items():
-        of_parts = {labels[h] for part in parts for h in ([part] if part in labels else spec.metrics(part))}
-        labels[average] = of_parts.pop() if len(of_parts) == 1 else ""
+        part_labels = {labels[h] for part in parts for h in ([part] if part in labels else spec.metrics(part))}
+        labels[average] = part_labels.pop() if len(part_labels) == 1 else ""
     return {heading: labels[heading] for heading in headings}
 
 

@@ -302,9 +302,9 @@ def parse_methods(methods: Sequence[str], searches: Sequence[str], default: str)
         else:
             for name in names:
                 keys[name].append(SearchKey.parse(text))
-    if missing := [name for name, of_method in keys.items() if not of_method]:
+    if missing := [name for name, method_keys in keys.items() if not method_keys]:
         raise ConfigError(f"--search is missing for {', '.join(missing)}; write e.g. --search solver.lr=1e-4,1e-3.")
-    return {name: tuple(of_method) for name, of_method in keys.items()}
+    return {name: tuple(method_keys) for name, method_keys in keys.items()}
 
 
 def _parse_value(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
-from motet.experiment.commands.metrics_fold import EPSILON_CURVE, MetricsFold, find_first_metric
+from motet.experiment.commands.page_metrics import EPSILON_CURVE, PageMetrics, find_first_metric
 from motet.experiment.commands.report_data import baseline_folders, find_score
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
 from motet.experiment.commands.run_state import RunState, read_run_state
@@ -65,14 +65,14 @@ class RunWatch:
         metric = summary.get("primary_metric") or self._facts.get("metric")
         metric = metric or find_first_metric(MetricsTail(self.folder).read())
         self._tail.is_restart = False
-        fold = MetricsFold(self._tail.read(), metric)
+        metrics = PageMetrics(self._tail.read(), metric)
         if self._tail.is_restart:
             self._reset()
-        if fold.round:
-            self._facts |= {"round": fold.round, "seconds": fold.seconds, "bytes": fold.bytes}
+        if metrics.round:
+            self._facts |= {"round": metrics.round, "seconds": metrics.seconds, "bytes": metrics.bytes}
         self._facts["metric"] = metric
         for name, key in ((metric, "trend"), (EPSILON_CURVE, "epsilon")):
-            values = [point[1] for point in fold.curves.get(name or "", ())]
+            values = [point[1] for point in metrics.curves.get(name or "", ())]
             if values and key == "trend":
                 self._trend = _thin([*self._trend, *values])
             elif values:

@@ -141,12 +141,12 @@ def pseudo_values(rows: np.ndarray, statistic: Statistic | None) -> np.ndarray:
 def split_variance(values: np.ndarray, examples: np.ndarray) -> VarianceParts:
     """Analyze differences of the same examples under several seeds: `values` (…, seeds), `examples` (…, seeds, n)."""
     seeds, count = examples.shape[-2:]
-    of_example, of_seed = examples.mean(-2, keepdims=True), examples.mean(-1, keepdims=True)
-    residual = examples - of_example - of_seed + examples.mean((-2, -1), keepdims=True)
+    example_means, seed_means = examples.mean(-2, keepdims=True), examples.mean(-1, keepdims=True)
+    residual = examples - example_means - seed_means + examples.mean((-2, -1), keepdims=True)
     freedom = max(1, (seeds - 1) * (count - 1))
     return VarianceParts(
         seeds=values.var(-1, ddof=1) / seeds,
-        examples=of_example[..., 0, :].var(-1, ddof=1) / count,
+        examples=example_means[..., 0, :].var(-1, ddof=1) / count,
         residual=(residual**2).sum((-2, -1)) / freedom / (seeds * count),
     )
 

@@ -12,7 +12,7 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.data_inspection import read_inspections
-from motet.experiment.commands.metrics_fold import MetricsFold, find_first_metric
+from motet.experiment.commands.page_metrics import PageMetrics, find_first_metric
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
 from motet.experiment.commands.run_records import LabelRecord, PartitionTable
 from motet.experiment.commands.run_state import advise_progress, read_run_state
@@ -104,16 +104,16 @@ def read_progress(folder: Path, config: RunConfig, summary: Mapping[str, Any], c
     """Return what a run has logged after `cursor`: points of curves, scores of clients, notes, and the new cursor."""
     metric = summary.get("primary_metric") or find_first_metric(MetricsTail(folder).read())
     tail = MetricsTail(folder, cursor)
-    fold = MetricsFold(tail.read(), metric)
-    logged = fold.to_dict()
+    metrics = PageMetrics(tail.read(), metric)
+    logged = metrics.to_dict()
     if clients_bring_data(config):
         logged |= {"client_scores": {}, "notes": {}}
     return {
         **logged,
         "primary_metric": metric,
-        "round": fold.round,
-        "seconds": fold.seconds,
-        "traffic": {"up": fold.bytes_up, "down": fold.bytes - fold.bytes_up},
+        "round": metrics.round,
+        "seconds": metrics.seconds,
+        "traffic": {"up": metrics.bytes_up, "down": metrics.bytes - metrics.bytes_up},
         "cursor": tail.cursor,
         "is_restart": tail.is_restart,
         "deployment": read_status(str(folder)) if is_served(folder) else None,

@@ -25,9 +25,9 @@ from motet.learning.modules.model import Model
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.end_tokens import check_end_tokens
-from motet.learning.packed.kernel_rehearsal import compile_kernels_of
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, choose_probe_rows
+from motet.learning.packed.parallel_compilation import compile_kernels_of
 from motet.learning.training.fit import fit
 from motet.learning.training.inference import concatenate_predictions, infer, infer_packed
 

@@ -70,7 +70,7 @@ def install_fused_blocks(module: nn.Module) -> None:
 def find_fused_rotary(module: nn.Module, device: torch.device) -> RotaryEmbedding | None:
     """Return a fused rotary embedding if it gives the same output as that of the module's family.
 
-    This runs kernels. In a rehearsal they are skipped (`kernel_rehearsal`), so ask when the model is built.
+    This runs kernels. In a compile-only run they are skipped (`parallel_compilation`), so ask when the model is built.
     """
     original = getattr(_family(module), "apply_rotary_pos_emb", None)
     return None if original is None else _find_equal_rotary(original, device)

@@ -17,9 +17,9 @@ from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model, copy_sharing_parameters
-from motet.learning.packed.kernel_rehearsal import compile_kernels_of
 from motet.learning.packed.packed_layers import NotPackable
 from motet.learning.packed.packed_model import PackedModel, PackingMode
+from motet.learning.packed.parallel_compilation import compile_kernels_of
 
 # Relative difference of outputs and gradients, by the precision of the frozen weights. A wrong axis causes a far larger
 # difference, rounding a far smaller one.

@@ -1,8 +1,8 @@
 """Compile the missing Triton kernels of a computation in parallel.
 
-Triton compiles a kernel when it is launched, so a first step compiles dozens of kernels one after another. A rehearsal
-runs the step once without the missing kernels: their launches are skipped, and threads compile them meanwhile. Most of a
-compilation happens outside of Python, so threads are enough.
+Triton compiles a kernel when it is launched, so a first step compiles dozens of kernels one after another. A compile-only
+run computes the step once without the missing kernels: their launches are skipped, and threads compile them meanwhile.
+Most of a compilation happens outside of Python, so threads are enough.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from motet.learning.packed.kernel_modules import forget_new_probes
 
 
-class Rehearsal:
+class CompilationHook:
     """A hook that Triton calls for a kernel that this process has not loaded. Triton skips the launch if it returns True."""
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ def compile_kernels_of(compute: Callable[[], object], device: torch.device) -> N
         from triton import knobs
     except ImportError:
         return
-    rehearsal, previous = Rehearsal(), knobs.runtime.jit_cache_hook
-    knobs.runtime.jit_cache_hook = rehearsal
+    hook, previous = CompilationHook(), knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = hook
     try:
         with forget_new_probes():
             compute()
     finally:
-        rehearsal.pool.shutdown()
+        hook.pool.shutdown()
         knobs.runtime.jit_cache_hook = previous

@@ -1,4 +1,4 @@
-"""A rehearsal compiles the missing kernels of a computation in threads. The compiler is real, the GPU is not there."""
+"""A compile-only run compiles the missing kernels of a computation in threads. The compiler is real, the GPU is not there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from motet.core.params import Params
 from motet.learning.executors import packed_executor
 from motet.learning.jobs import Fit
 from motet.learning.packed import kernel_modules
-from motet.learning.packed.kernel_rehearsal import compile_kernels_of
+from motet.learning.packed.parallel_compilation import compile_kernels_of
 from motet.learning.solver import Solver
 
 triton = pytest.importorskip("triton")
@@ -80,7 +80,7 @@ def test_kernels_are_compiled_in_threads_and_launched_afterwards(driver: Driver)
     assert not driver.threads, "all kernels are loaded"
 
 
-def test_the_backward_pass_in_another_thread_is_rehearsed_too(driver: Driver) -> None:
+def test_the_backward_pass_in_another_thread_compiles_its_kernels_too(driver: Driver) -> None:
     kernel = triton.runtime.jit.JITFunction(copy_number)
     backward = threading.Thread(target=launch, args=(kernel, 5))
 
@@ -119,7 +119,7 @@ def test_a_module_shows_that_it_works_when_kernels_are_launched(
     assert caplog.text.count("Triton cannot compile") == 1
 
 
-def test_a_failed_computation_ends_the_rehearsal(driver: Driver) -> None:
+def test_a_failed_computation_ends_the_compile_only_run(driver: Driver) -> None:
     def fail() -> None:
         launch(kernel, 4)
         raise ValueError("layers")
@@ -135,13 +135,13 @@ def test_nothing_is_computed_without_a_gpu() -> None:
     compile_kernels_of(lambda: pytest.fail("computed"), torch.device("cpu"))
 
 
-def test_a_rehearsal_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compile_only_run_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES["Bert SequenceClassification"]
     model, features = case.model(), random_features(case, 12)
-    rehearsed: list[int] = []
+    compiled: list[int] = []
 
-    def train(rehearse: Callable[..., None]) -> list[torch.Tensor]:
-        monkeypatch.setattr(packed_executor, "compile_kernels_of", rehearse)
+    def train(compile_kernels: Callable[..., None]) -> list[torch.Tensor]:
+        monkeypatch.setattr(packed_executor, "compile_kernels_of", compile_kernels)
         executor = packed_executor.PackedExecutor(torch.device("cpu"), width=2)
         for i, examples in enumerate(split_examples(features, (5, 4, 3))):
             solver = Solver(optimizer="adamw", lr=1e-3, batch=2, epochs=2)
@@ -149,18 +149,18 @@ def test_a_rehearsal_changes_no_training(monkeypatch: pytest.MonkeyPatch) -> Non
         results = dict(executor.wait_completed()) | dict(executor.wait_completed())
         return [results[i].params.flat for i in range(3)]
 
-    def rehearse(compute: Callable[[], Any], _: torch.device) -> None:
-        rehearsed.append(len(compute()))
+    def compile_kernels(compute: Callable[[], Any], _: torch.device) -> None:
+        compiled.append(len(compute()))
 
     expected = train(lambda *_: None)
-    assert all(map(torch.equal, train(rehearse), expected))
-    assert rehearsed == [2], "once for a kind of jobs"
+    assert all(map(torch.equal, train(compile_kernels), expected))
+    assert compiled == [2], "once for a kind of jobs"
 
 
-def test_a_new_base_under_adapters_needs_no_other_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, rehearsed = CASES["Bert SequenceClassification"], list[torch.device]()
+def test_a_new_base_under_adapters_needs_no_other_compile_only_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, compiled = CASES["Bert SequenceClassification"], list[torch.device]()
     model, features = case.model(), random_features(case, 12)
-    monkeypatch.setattr(packed_executor, "compile_kernels_of", lambda _, device: rehearsed.append(device))
+    monkeypatch.setattr(packed_executor, "compile_kernels_of", lambda _, device: compiled.append(device))
     executor = packed_executor.PackedExecutor(torch.device("cpu"), width=2)
     for _ in range(2):  # rounds of FedEx-LoRA, for example
         update = Params.from_tensors({})
@@ -170,4 +170,4 @@ def test_a_new_base_under_adapters_needs_no_other_rehearsal(monkeypatch: pytest.
             )
             executor.submit(i, job)
         executor.wait_completed()
-    assert len(rehearsed) == 1
+    assert len(compiled) == 1

@@ -1,4 +1,4 @@
-"""What a report draws from the rows of metrics.jsonl: curves, scores of clients, and notes of the algorithm."""
+"""The content of a report's page from metrics.jsonl: curves, scores of clients, and notes of the algorithm."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EPSILON_CURVE = "ε spent"
 Curves = dict[str, list[list[float]]]
 
 
-class MetricsFold:
-    """Rows in the form that the page draws. The page adds the fold of new rows to what it has.
+class PageMetrics:
+    """Rows in the form that the page draws. The page adds new points and notes to those that it has.
 
     Points of curves are [round, value, seconds, bytes]. Notes are name -> round -> value; the values of notes on single
     clients are dictionaries: client -> value.
