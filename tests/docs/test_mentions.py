@@ -38,7 +38,9 @@ FOREIGN_KEYS = {
     "assistant_only_loss",
     "enable_thinking",
     "date_string",
-}  # of transformers, TRL and chat templates
+    "input",
+    "output",
+}  # of transformers, TRL, chat templates and columns of data
 CODE_WIDTH = 92  # characters that fit beside the navigation of the site
 page_ids = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 

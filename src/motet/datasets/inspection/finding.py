@@ -17,7 +17,7 @@ class Finding:
     advice: str
     is_mistake: bool
     can_accept: bool = True  # False: training cannot work, whatever the recipe says
-    is_of_few_rows: bool = False  # more training rows may be enough to resolve it
+    may_need_more_rows: bool = False  # using more training rows may resolve it
 
     def __str__(self) -> str:
         return f"{self.message} {self.advice}".rstrip()

@@ -50,7 +50,9 @@ def find_problems(
         checks.append(check_labels)
     findings = [finding for check in checks for finding in check(inspection)]
     if limit is not None and inspection.train.rows == limit:
-        findings = [_advise_larger_limit(finding, limit) if finding.is_of_few_rows else finding for finding in findings]
+        findings = [
+            _advise_larger_limit(finding, limit) if finding.may_need_more_rows else finding for finding in findings
+        ]
     if is_one_client:  # equal texts spoil only the client's own evaluation
         findings = [replace(finding, is_mistake=False) if finding.kind == "leak" else finding for finding in findings]
     if inspection.is_published:  # a user cannot change it

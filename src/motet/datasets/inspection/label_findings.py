@@ -49,7 +49,7 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
             inspection,
             f"there are {inspection.train.num_labels:,} labels for {size:,} training rows.",
             "Name the right column with data.label=…, or for numbers set task.type=regression.",
-            is_of_few_rows=True,
+            may_need_more_rows=True,
         )
 
 
@@ -100,7 +100,7 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
             inspection,
             "no training word has a tag other than O.",
             "Name the right column with data.columns.tags=….",
-            is_of_few_rows=True,
+            may_need_more_rows=True,
         )
     else:
         yield from _check_spelling(inspection)
@@ -110,18 +110,20 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
             inspection,
             f"{kinds}: entity types of test rows that no training row has.",
             "Check the tags of both files.",
-            is_of_few_rows=True,
+            may_need_more_rows=True,
         )
 
 
-def _label_mistake(inspection: CorpusInspection, message: str, advice: str, *, is_of_few_rows: bool = False) -> Finding:
+def _label_mistake(
+    inspection: CorpusInspection, message: str, advice: str, *, may_need_more_rows: bool = False
+) -> Finding:
     is_mistake = not inspection.is_published
-    return Finding("labels", message, advice, is_mistake, is_of_few_rows=is_of_few_rows)
+    return Finding("labels", message, advice, is_mistake=is_mistake, may_need_more_rows=may_need_more_rows)
 
 
 def _unusable_labels(message: str, advice: str) -> Finding:
     """Return a mistake that makes training or evaluation impossible, so that it cannot be accepted."""
-    return Finding("labels", message, advice, is_mistake=True, can_accept=False, is_of_few_rows=True)
+    return Finding("labels", message, advice, is_mistake=True, can_accept=False, may_need_more_rows=True)
 
 
 def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
