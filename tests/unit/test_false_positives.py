@@ -63,8 +63,9 @@ def bleu(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> 
     noise = rng.normal(size=share.shape) * np.sqrt(totals * share * (1 - share))  # a binomial draw, but quick
     matches = np.clip(np.rint(totals * share + noise), 0, totals)
     both_lengths = np.repeat(totals[..., :1], 2, axis=-1)
-    rows = np.concatenate([np.zeros((*quality.shape, 3)), matches, totals, both_lengths], axis=-1)
-    return rows, metric_from_statistics("bleu", 13)
+    before, after = np.zeros((*quality.shape, 3)), np.zeros((*quality.shape, 2))  # ROUGE and METEOR
+    rows = np.concatenate([before, matches, totals, both_lengths, after], axis=-1)
+    return rows, metric_from_statistics("bleu", rows.shape[-1])
 
 
 def rouge(rng: np.random.Generator, quality: np.ndarray, effects: np.ndarray) -> Draw:
