@@ -40,7 +40,11 @@ def _cast(name: str, values: Any, positions: RowPositions, log: ReadLog) -> Cate
     if isinstance(values, np.ndarray):
         return _cast_numbers(name, values, positions)
     if isinstance(values, ListColumn):
-        raise _error(positions, 0, name, values[0], _EXPECTED_ONE)
+        sizes = np.diff(values.offsets)
+        if isinstance(values.values, TextColumn) and (sizes == 1).all():
+            return _cast_texts(name, values.values, log)
+        row = int(np.flatnonzero(sizes != 1)[0])
+        raise _error(positions, row, name, values[row], _EXPECTED_ONE)
     kinds: dict[str, int] = {}  # kind and its first row
     for row, value in enumerate(values):
         kind = _KINDS.get(type(value))

@@ -11,7 +11,8 @@ import numpy as np
 
 from motet.datasets.corpus import Corpus
 from motet.datasets.data_file import NO_GROUP
-from motet.datasets.inspection.label_counts import count_labels
+from motet.datasets.inspection.client_doubts import find_client_doubts
+from motet.datasets.inspection.label_counts import count_labels, count_list_sizes
 from motet.datasets.inspection.row_facts import (
     RowFacts,
     compute_row_facts,
@@ -78,6 +79,9 @@ class CorpusInspection:
     only_in_test: Mapping[str, int] = field(default_factory=dict)
     num_only_in_train: int = 0
     num_only_in_test: int = 0
+    client_doubts: tuple[str, ...] = ()  # sentences with names of clients
+    max_labels: int = 0  # of a row, if a row has a list of labels
+    unlabeled: int = 0  # rows without a label in their list
     missing: int = 0  # rows with an input that looks like a missing value, such as 'nan'
     samples: tuple[Mapping[str, str], ...] = ()
 
@@ -89,7 +93,7 @@ class CorpusInspection:
         """Return plain values for JSON. Samples are texts of the corpus: leave them out of what others may read."""
         values = asdict(self)
         if not with_samples:
-            values["samples"] = ()
+            values["samples"] = values["client_doubts"] = ()
             for rows in values["report"]["dropped"]:
                 rows["examples"] = ()  # they may quote the row
         return values
@@ -102,6 +106,7 @@ class CorpusInspection:
             "test": SplitFacts(**values["test"]),
             "lengths": TextLengths(**values["lengths"]),
             "samples": tuple(values.get("samples", ())),
+            "client_doubts": tuple(values.get("client_doubts", ())),
         }
         return CorpusInspection(**{**values, **parts})
 
@@ -110,6 +115,7 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: b
     """Inspect all rows of a corpus. 100,000 rows take about a second. `is_test_set`: all rows are for testing."""
     facts, size, num_train = compute_row_facts(corpus), len(corpus), 0 if is_test_set else corpus.num_train
     train_labels, test_labels = count_labels(corpus, 0, num_train), count_labels(corpus, num_train, size)
+    max_labels, unlabeled = count_list_sizes(corpus)
     return CorpusInspection(
         name=corpus.name,
         task=corpus.task,
@@ -131,6 +137,9 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: b
         only_in_test=_difference(test_labels, train_labels, MAX_LABELS),
         num_only_in_train=len(_difference(train_labels, test_labels)),
         num_only_in_test=len(_difference(test_labels, train_labels)),
+        client_doubts=find_client_doubts(corpus),
+        max_labels=max_labels,
+        unlabeled=unlabeled,
         missing=int(facts.is_missing.sum()),
         samples=_draw_samples(corpus),
     )

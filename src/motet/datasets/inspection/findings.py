@@ -47,7 +47,7 @@ def find_problems(
         _check_lengths,
     ]
     if not is_one_client:
-        checks.append(check_labels)
+        checks += [check_labels, _check_clients]
     findings = [finding for check in checks for finding in check(inspection)]
     if limit is not None and inspection.train.rows == limit:
         findings = [
@@ -189,6 +189,11 @@ def _check_encoding(inspection: CorpusInspection) -> Iterator[Finding]:
             advice="Fix the file, or set data.encoding=utf-8.",
             is_mistake=is_own and count >= MOJIBAKE_SHARE * size,
         )
+
+
+def _check_clients(inspection: CorpusInspection) -> Iterator[Finding]:
+    for text in () if inspection.is_published else inspection.client_doubts:
+        yield Finding("clients", text, "", is_mistake=False)
 
 
 def _check_dropped(inspection: CorpusInspection) -> Iterator[Finding]:

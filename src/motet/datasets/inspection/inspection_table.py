@@ -94,7 +94,8 @@ def _describe_labels(inspection: CorpusInspection) -> str:
     names = dict.fromkeys([*train.labels, *test.labels])
     counts = [f"{name or repr(name)} ({train.labels.get(name, 0):,} + {test.labels.get(name, 0):,})" for name in names]
     num_labels = train.num_labels + inspection.num_only_in_test
-    return f"{num_labels:,} (training + test): {list_first(counts, MAX_LABELS, num_labels)}"
+    none = f"; {inspection.unlabeled:,} rows have none" if inspection.unlabeled else ""
+    return f"{num_labels:,} (training + test): {list_first(counts, MAX_LABELS, num_labels)}{none}"
 
 
 def _describe_exclusive_labels(inspection: CorpusInspection) -> str:

@@ -36,6 +36,14 @@ def count_labels(corpus: Corpus, start: int, stop: int) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
+def count_list_sizes(corpus: Corpus) -> tuple[int, int]:
+    """Return the largest number of labels of a row, and the number of rows without one. Other tasks: 0 and 0."""
+    if find_task_columns(corpus.task, corpus.columns).target != "labels":
+        return 0, 0
+    sizes = [len(values) for rows in batches(0, len(corpus)) for values in corpus.columns["labels"][rows]]
+    return max(sizes), sizes.count(0)
+
+
 def _count_values(corpus: Corpus, start: int, stop: int) -> Counter[str]:
     labels = corpus.columns["label"]
     if isinstance(labels, CategoryColumn):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.inspection.finding import Finding, list_counts
+from motet.datasets.inspection.similar_names import find_mixed_booleans, find_similar
 from motet.datasets.missing_values import looks_missing
 
 UNIQUE_LABEL_SHARE = 0.5  # labels per training row; such a column holds identifiers or texts
@@ -43,6 +42,14 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
             f"{list_counts(missing)}: labels that look like missing values.",
             "Remove these rows, or give them a label.",
         )
+    if inspection.task == "multi_label" and inspection.max_labels == 1 and not inspection.is_published:
+        none = f", and {inspection.unlabeled:,} have none" if inspection.unlabeled else ""
+        yield Finding(
+            kind="labels",
+            message=f"no text has more than one label{none}.",
+            advice="If each text should have one label, set task=classification and remove texts without a label.",
+            is_mistake=False,
+        )
     size = inspection.train.rows
     if size >= MIN_ROWS and inspection.train.num_labels >= UNIQUE_LABEL_SHARE * size:
         yield _label_mistake(
@@ -55,18 +62,23 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
 
 def _check_spelling(inspection: CorpusInspection) -> Iterator[Finding]:
     labels, size = inspection.train.labels, inspection.num_rows
-    if alike := _find_similar_labels(labels):
+    if alike := find_similar(labels):
         yield _label_mistake(
             inspection,
             f"the labels {list_counts(alike)} differ only in case, spaces or characters that look alike.",
             "Write them alike.",
+        )
+    if mixed := find_mixed_booleans(labels):
+        yield _label_mistake(
+            inspection, f"the labels {list_counts(mixed)} say yes or no in several ways.", "Write them alike."
         )
     source = inspection.report.columns.get("label", "")
     if names := {label: count for label, count in labels.items() if source.startswith(f"column '{label}' (")}:
         yield _label_mistake(
             inspection, f"the label {list_counts(names)} is the name of its column.", "Remove the repeated header."
         )
-    if joined := {label: count for label, count in labels.items() if _is_joined(label, labels)}:
+    places = _find_places(labels)
+    if joined := {label: count for label, count in labels.items() if _is_joined(label, labels, places)}:
         yield Finding(
             kind="labels",
             message=f"{list_counts(joined)}: labels that look like several labels.",
@@ -84,12 +96,27 @@ def _check_spelling(inspection: CorpusInspection) -> Iterator[Finding]:
         )
 
 
-def _is_joined(label: str, labels: Mapping[str, int]) -> bool:
-    """True for 'food|music' if 'food' is a label, too, and for a list such as "['food', 'music']"."""
-    if label.startswith("[") and label.endswith("]"):
+def _is_joined(label: str, labels: Mapping[str, int], places: Mapping[str, set[bool]]) -> bool:
+    """True for 'food|music' if 'food' is a label, too, or ends another one; and for a list such as "['food', 'music']"."""
+    if label[:1] + label[-1:] in ("[]", "{}"):
         return True
-    parts = ([part.strip() for part in label.split(separator)] for separator in LABEL_SEPARATORS if separator in label)
-    return any(part in labels for split in parts for part in split)
+    return any(part in labels or len(places[part]) > 1 for part, _ in _split(label))
+
+
+def _find_places(labels: Mapping[str, int]) -> dict[str, set[bool]]:
+    """Return the parts of labels such as 'food|music', and whether they are first. In 'sport/golf', sport is always."""
+    places: dict[str, set[bool]] = {}
+    for label in labels:
+        for part, is_first in _split(label):
+            places.setdefault(part, set()).add(is_first)
+    return places
+
+
+def _split(label: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a label between separators, and whether they are first."""
+    for separator in LABEL_SEPARATORS:
+        for i, part in enumerate(label.split(separator) if separator in label else ()):
+            yield part.strip(), i == 0
 
 
 def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
@@ -124,18 +151,3 @@ def _label_mistake(
 def _unusable_labels(message: str, advice: str) -> Finding:
     """Return a mistake that makes training or evaluation impossible, so that it cannot be accepted."""
     return Finding("labels", message, advice, is_mistake=True, can_accept=False, may_need_more_rows=True)
-
-
-def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
-    groups: dict[str, list[str]] = {}
-    for label in counts:
-        groups.setdefault(_simplify(label), []).append(label)
-    return {label: counts[label] for group in groups.values() if len(group) > 1 for label in group}
-
-
-def _simplify(label: str) -> str:
-    """Return a label without case, spaces, invisible characters and leading zeros, and with one kind of hyphen."""
-    characters = unicodedata.normalize("NFKC", label.casefold())
-    kinds = ((character, unicodedata.category(character)) for character in characters)
-    text = "".join("-" if kind == "Pd" else character for character, kind in kinds if kind != "Cf")
-    return re.sub(r"^0+(?=\d)", "", " ".join(text.split()))
