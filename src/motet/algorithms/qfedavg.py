@@ -21,7 +21,7 @@ from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
 
-SMALLEST_LOSS = 1e-10  # as in the authors' code, so that a loss of 0 has a power
+SMALLEST_LOSS = 1e-10  # as in the authors' code: F^(q−1) is infinite for a loss of 0 and q < 1
 
 
 @message

@@ -149,7 +149,7 @@ class _Term:
     indices: range | None = None  # of layers; None: all
 
     def __call__(self, name: str, role: str) -> bool:
-        if self.pattern:  # of a shell: a regular expression can take forever, and recipes come from servers too
+        if self.pattern:  # with * and ?; a regular expression can take forever, and recipes come from servers too
             return fnmatchcase(name, self.pattern)
         stack, block, index, kind = _parse_role(role)
         match self.word:

@@ -23,7 +23,7 @@ class RowPositions:
         self._rows: list[int] = []  # the first row of each run of consecutive positions
         self._starts: list[tuple[str, str, int]] = []  # its file, unit and number
         self._file, self._unit = "", ""
-        self._next = -1  # the number that continues the run
+        self._next = -1  # the number that the next row has if it follows directly
 
     def start_file(self, name: str, unit: str) -> None:
         self._file, self._unit, self._next = name, unit, -1

@@ -31,7 +31,7 @@ KEY_BYTES, TAG_BYTES, CLOSING_BYTES = 32, 16, 32
 HELLO, ANSWER, SEALED = 1, 2, 3  # the first byte of a packet
 _HELLO = struct.Struct("<B32s32s")  # the client's public key, and a hash of the payload that ends the link
 _ANSWER = struct.Struct("<B32s16s")  # the server's public key, and a tag that proves its secret key
-_SEALED = struct.Struct("<BcQ")  # what the packet is, and its number
+_SEALED = struct.Struct("<BcQ")  # the kind of the packet, and its number
 _LABEL = b"motet mqtt 1"
 
 

@@ -27,7 +27,7 @@ class SharedKernelCache(FileCacheManager):  # type: ignore[misc]
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
         super().__init__(key, override=override, dump=dump)
         self.is_shared = not override and not dump
-        self.missing: tuple[str, ...] = ()  # what is locked: a file or a group of files, and its name
+        self.missing: tuple[str, ...] = ()  # the locked entry: "file" or "group", and its name
         self.lock = ExitStack()
 
     def get_file(self, filename: str) -> str | None:

@@ -26,7 +26,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.jobs import Fit, FitResult, Infer
 
 SOURCE = Path(__file__).parents[3]  # the folder that holds the package
-JOBS_AHEAD = 4  # jobs per place on an actor that are started, so that the longest of them can go first
+JOBS_AHEAD = 4  # submitted jobs for each job that runs, so that the longest can start first
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class TreeSum:
             self._record_seconds(completion.task.items, completion.report.seconds)
             self.pool.nodes[completion.actor] = completion.report.node
             self.states.take(completion)
-            if index not in self.parts:  # a part that is repeated has no news
+            if index not in self.parts:  # else the part was repeated, and its replies are known
                 self.replies += self._read_replies(completion)
             self.parts[index] = completion
         dead = [*self.pool.restarting.values()]

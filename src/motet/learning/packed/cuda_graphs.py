@@ -12,7 +12,7 @@ import torch
 from motet.core.errors import first_line
 
 _EAGER_RUNS = 3  # before the first capture of a kind; they warm up libraries and the allocator
-_EAGER_RUNS_OF_A_SHAPE = 1  # once a kind was captured, another shape only compiles its kernels
+_EAGER_RUNS_OF_A_SHAPE = 1  # after the first capture of a kind; they compile the kernels of the shape
 
 
 class CudaGraphs:

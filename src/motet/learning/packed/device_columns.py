@@ -13,7 +13,7 @@ from motet.learning.packed.device_dataset import Widths, pad_ragged, round_up_wi
 from motet.learning.packed.step_buffers import ExampleBuffers
 
 _NO_LIMIT = 2**30
-_LABELS_PER_CLIENT = "label_positions"  # entry of `Widths` for the number of labels of a client
+_LABELS_PER_CLIENT = "label_positions"  # the name in `Widths` of the number of labels of a client
 
 
 class DeviceColumns:
