@@ -11,22 +11,24 @@ import numpy as np
 import pytest
 import torch
 from tests.joined_clients import SMALL
-from tests.runs import make_plan
+from tests.runs import make_plan, make_round
 from tests.sums import TOLERANT, VectorProgram, make_runtime, make_vectors, run_sum
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import Note, rewrite_sums, run_script
-from motet.core.weighted import Weighted
+from motet.core.script import Exchange, Note, rewrite_sums, run_script
+from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.root_set import find_root_examples
+from motet.experiment.build.root_set import find_root_examples, reply_from_root
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Participant
 from motet.learning.data.features import Examples
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.solver import Solver
 from motet.robust import ROBUST, bulyan, krum, median, norm_bound
 from motet.robust import aggregation_rules as rules
 from motet.robust.robust_sum import RobustCollector, RobustSum
@@ -297,3 +299,18 @@ def test_fltrust_does_not_train_on_the_test_set_of_a_server(federation: Federati
         find_root_examples(server, clients_keep_data=True)
     own = replace(server, splits={**splits, "train": Examples(group.features, group.train.rows)})
     assert len(find_root_examples(own, clients_keep_data=True)) == len(group.train.rows)
+
+
+def test_the_server_of_fltrust_lowers_its_learning_rate_with_the_clients(federation: Federation) -> None:
+    """All updates get the length of the server's, so that else the rate of the clients would have no effect."""
+    solver = Solver(optimizer="sgd", lr=0.1, batch=1000, warmup=0.0)  # one step
+    exchange = Exchange("fedavg.train", {"a": federation.model.initial_params}, "sum", RunningSum)
+
+    def measure_reply(span: Any, index: int) -> float:
+        script = reply_from_root(
+            fedavg(replace(solver, schedule_span=span)), make_round(federation, index, 4), exchange
+        )
+        return run_script(script, lambda e: None, SerialExecutor(torch.device("cpu")).run).value.norm()
+
+    lengths = [measure_reply("run", index) / measure_reply("round", index) for index in range(4)]
+    assert lengths == pytest.approx([1.0, 0.75, 0.5, 0.25], rel=1e-3)

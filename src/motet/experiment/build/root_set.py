@@ -11,8 +11,11 @@ from motet.core.errors import ConfigError
 from motet.core.program import Algorithm, Round
 from motet.core.script import Exchange, Script, client_methods, iter_programs
 from motet.core.weighted import Weighted
+from motet.experiment.build.optimizer_keeping import find_rounds
 from motet.learning.context import Participant
 from motet.learning.data.features import Examples
+from motet.learning.kept_optimizers import KeptOptimizers
+from motet.transport.client_state import EphemeralStates
 
 MIN_EXAMPLES = 8
 
@@ -36,7 +39,10 @@ def find_root_examples(server: Participant, clients_keep_data: bool) -> Examples
 
 
 def reply_from_root(algorithm: Algorithm, rnd: Round, exchange: Exchange) -> Script[Weighted]:
-    """Run the client method of an exchange on the server's own texts, and return its reply."""
+    """Run the client method of an exchange on the server's own texts, and return its reply.
+
+    The server has the learning rates of the round that clients have, because updates get the length of its own.
+    """
     payloads = {id(payload): payload for payload in exchange.payloads.values()}
     if len(payloads) != 1:
         raise ConfigError(
@@ -47,7 +53,9 @@ def reply_from_root(algorithm: Algorithm, rnd: Round, exchange: Exchange) -> Scr
     server: Participant = rnd.server.participant
     examples = _root_split(server)
     participant = replace(server, splits={**server.splits, "train": examples}, size=len(examples))
-    context = replace(rnd.server, participant=participant, seed=rnd.seed.derive("root"))
+    rounds = find_rounds(algorithm, exchange.address.partition(".")[0], rnd.rounds)
+    kept = KeptOptimizers(EphemeralStates(), "server", exchange.address, rnd.index, rounds)
+    context = replace(rnd.server, participant=participant, seed=rnd.seed.derive("root"), kept_optimizers=kept)
     reply: tuple[Weighted, Any] = yield from methods[exchange.address].call(context, *payloads.values(), None)
     return reply[0]
 
