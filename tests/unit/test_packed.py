@@ -494,6 +494,15 @@ def test_captured_steps_leave_memory_for_what_clients_compute_with_their_results
     assert_trained_plainly(results, jobs)
 
 
+def test_captured_steps_that_are_replayed_are_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need no new memory. Else each training of a run on a full GPU would capture its steps again."""
+    monkeypatch.setattr(packed_executor, "is_memory_short", lambda _: True)
+    monkeypatch.setattr(RecordKeys, "run", lambda self, key, kind, step: step())
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
+    graph_keys(executor, make_jobs(BERT))
+    assert executor.models
+
+
 def test_other_corpora_and_smaller_batches_have_other_graphs() -> None:
     model, first = BERT.model(), random_features(BERT, 16)
     second = replace(random_features(BERT, 16), key="other corpus")
