@@ -18,7 +18,7 @@ As in the authors' code, and not in the paper:
 Where we differ from both:
 
 - The 95th percentile is rounded down to one of the utilities, and clips the utility of a round for the pacer, too. So a
-  client that lies counts as the most useful one, and changes nothing for the others: up to one in 20 clients.
+  client that claims too much counts as the most useful one, and changes nothing for the others: up to one in 20 clients.
 - The losses are those of the training steps (means over a batch), and not of single examples.
 - New clients are drawn uniformly. The paper guesses the speed of a new client from its device model.
 - A client that did not reply in time counts as explored, without utility and with the duration of the round.
