@@ -216,12 +216,12 @@ def vector_norm(vector: Tensor) -> float:
     return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
-def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:
+def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, name: str) -> Tensor:
     """Return a received tensor if it is a vector of `count` numbers of this type; else raise an error."""
     if tensor is None or tensor.dtype != dtype or tensor.shape != (count,):
         received = "nothing" if tensor is None else f"shape {list(tensor.shape)} of {tensor.dtype}"
         raise WireError(
-            f"{what}: received {received}; expected shape [{count}] of {dtype}. Use the same codec setting on both sides."
+            f"{name}: received {received}; expected shape [{count}] of {dtype}. Use the same codec setting on both sides."
         )
     return tensor
 

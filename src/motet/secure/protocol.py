@@ -113,7 +113,7 @@ class SecureSum(Program):
         self.policy.check_participants(participants, session, known_identities)
         vector_size = 0
         if self.masking.shares_need_vector:
-            session.vector = yield from self._do_work(ctx, session, request.payload)
+            session.vector = yield from self._compute_vector(ctx, session, request.payload)
             session.check_not_replaced(secrets)
             vector_size = session.vector.words.size
         random_bytes = self._random_source(ctx, "shares", session.topic)
@@ -145,7 +145,7 @@ class SecureSum(Program):
             key = session.derive_share_key(secrets, sender=sender, receiver=client)
             session.held_shares[sender] = SealedShare(request.shares[sender], key)
             deque(session.open_share(sender), 0)  # decrypt and discard: reject forged shares before the upload
-        vector = session.vector or (yield from self._do_work(ctx, session, request.payload))
+        vector = session.vector or (yield from self._compute_vector(ctx, session, request.payload))
         session.check_not_replaced(secrets)
         session.vector = None
         self.masking.mask_vector(
@@ -194,8 +194,8 @@ class SecureSum(Program):
                 "the sum stays hidden."
             )
 
-    def _do_work(self, ctx: Any, session: ClientSession, payload: Any) -> Generator[Job, Any, EncodedVector]:
-        """Run the method that the sum is about, and encode its reply."""
+    def _compute_vector(self, ctx: Any, session: ClientSession, payload: Any) -> Generator[Job, Any, EncodedVector]:
+        """Run the client method whose replies are summed, and encode its reply."""
         address = topic_address(session.topic)
         if make_topic(address, payload) != session.topic:
             raise PrivacyError("this client got another payload than was announced to all clients; it does not reply.")

@@ -124,15 +124,15 @@ def _check_reading(inspection: CorpusInspection) -> Iterator[Finding]:
 def _check_leak(inspection: CorpusInspection) -> Iterator[Finding]:
     limit = PUBLISHED_LEAK_SHARE if inspection.is_published else LEAK_SHARE
     count, size = inspection.leaked, inspection.test.rows
-    what = "test texts are also training texts"
+    leak = "test texts are also training texts"
     if inspection.leaked_passages is not None:  # a question that is in both splits has its passage in both, too
-        count, what = inspection.leaked_passages, "test questions are about passages of training questions"
+        count, leak = inspection.leaked_passages, "test questions are about passages of training questions"
     # Short lines of a text are often equal by chance: only long ones tell that lines were copied.
     copied = inspection.leaked_long if inspection.task == "lm" else count
     if count >= max(MIN_LEAKED, LEAK_WARNING_SHARE * size):
         yield Finding(
             kind="leak",
-            message=f"{count:,} of {size:,} {what} ({format_share(count, size)}).",
+            message=f"{count:,} of {size:,} {leak} ({format_share(count, size)}).",
             advice="Remove them from the training or the test rows, or split the data again without duplicates.",
             is_mistake=copied >= limit * size,
         )
@@ -142,10 +142,10 @@ def _check_columns(inspection: CorpusInspection) -> Iterator[Finding]:
     names = {"seq2seq": "source and target", "qa": "context and question", "classification": "text and label"}
     names |= {"preference": "chosen and rejected"}
     if inspection.copies >= COPY_SHARE * inspection.num_rows:
-        what = names.get(inspection.task, "text and score")
+        columns = names.get(inspection.task, "text and score")
         yield Finding(
             kind="columns",
-            message=f"{inspection.copies:,} of {inspection.num_rows:,} rows have the same value twice: {what}, or "
+            message=f"{inspection.copies:,} of {inspection.num_rows:,} rows have the same value twice: {columns}, or "
             "both texts of a pair, are equal.",
             advice="Name the right columns, for example data.text=… or data.columns.target=….",
             is_mistake=not inspection.is_published,

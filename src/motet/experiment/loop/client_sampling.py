@@ -33,10 +33,10 @@ class CohortSampler:
         if progress.oort is None and not self.plan.is_asynchronous:
             return sample_cohort(config, federation.clients, progress.rounds, federation.seed)
         busy = mailbox.busy_clients if self.plan.is_asynchronous else set[ClientId]()
-        who = (federation.clients, self._count_places(busy), progress.rounds, federation.seed, busy)
+        arguments = (federation.clients, self._count_places(busy), progress.rounds, federation.seed, busy)
         if progress.oort is None:
-            return sample_idle_clients(*who)
-        return sample_by_utility(config.oort, progress.oort, *who)
+            return sample_idle_clients(*arguments)
+        return sample_by_utility(config.oort, progress.oort, *arguments)
 
     def _count_places(self, busy: Collection[ClientId]) -> int:
         """Return how many clients start: in an asynchronous round, as many as reply before it ends and can start at once."""
