@@ -213,3 +213,40 @@ def test_files_of_texts_and_of_their_labels_are_a_warning(tmp_path: Path) -> Non
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {i}\n" for i in range(20)))
     findings = find(read_corpus(DataConfig(path=str(tmp_path))))
     assert any("'train_labels.txt' and 'train_text.txt' both have 20 lines" in message for message in findings)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        ("Ann{i} NNP B-NP B-PER\nleft VBD O O\n\n", "column 3 of 4 also holds tags. Only those of column 4 are read"),
+        ("Ann{i}\tB-PER\tO\nLee\tI-PER\tB-LOC\n\n", "column 2 of 3 also holds tags"),
+        ("Ann{i} B-PER\nLee Jr I-PER\n\n", "the lines have 2 columns (20), 3 columns (20)"),
+    ],
+)
+def test_columns_of_conll_files_that_are_not_read_are_a_warning(sentence: str, message: str, tmp_path: Path) -> None:
+    findings = find(read(tmp_path / "t.conll", "".join(sentence.format(i=i) for i in range(20))))
+    assert [stops for text, stops in findings.items() if message in text] == [False]
+
+
+def test_ordinary_columns_of_conll_files_have_no_findings(tmp_path: Path) -> None:
+    content = "-DOCSTART- -X- O\n\n" + "".join(f"Ann{i} NNP B-PER\nleft VBD O\n\n" for i in range(20))
+    assert not find(read(tmp_path / "t.conll", content))
+
+
+def test_one_long_sentence_is_a_warning(tmp_path: Path) -> None:
+    findings = find(read(tmp_path / "t.conll", "".join(f"Ann{i} B-PER\nleft O\n" for i in range(20))))
+    assert findings == {"t.conll: there is one sentence. Check that empty lines separate the sentences.": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Ann PER", "tag 'PER' of 'Ann' is invalid in BIO, the scheme of the file; expected O, or one of B-, I-"),
+        ("Ann O\nLee I-PER", "Set data.repair=bio to turn such tags into B- tags"),
+        ("# id 17", "If the line is a comment, remove it"),
+    ],
+)
+def test_invalid_tags_say_what_to_do(line: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        read(tmp_path / "t.conll", f"Bo B-PER\nran O\n\n{line}\nran O\n")
+    assert message in str(error.value)

@@ -282,7 +282,7 @@ def test_words_with_other_tags_are_not_read_as_texts(tmp_path: Path) -> None:
 
 def test_stray_tags_are_repaired_on_request(tmp_path: Path) -> None:
     content = "Anna B-PER\nOslo I-LOC\n\nin O\nOslo I-LOC\nnow B-TIME\n"
-    with pytest.raises(DataError, match=r"t\.conll, line 2: tag 'I-LOC' of 'Oslo' is invalid.*set data\.repair=bio"):
+    with pytest.raises(DataError, match=r"t\.conll, line 2: tag 'I-LOC' of 'Oslo' is invalid.*Set data\.repair=bio"):
         read(tmp_path / "t.conll", content)
     corpus = read(tmp_path / "t.conll", content, repair="bio")
     assert train_rows(corpus, "tags") == [(["B-PER", "B-LOC"],), (["O", "B-LOC", "B-TIME"],)]

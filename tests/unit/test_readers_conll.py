@@ -75,11 +75,11 @@ def test_scheme_is_detected_and_converted_to_bio(tags: list[str], scheme: str, b
     [
         (
             ["B-X", "O", "I-X"],
-            r"line 3: tag 'I-X' of 'w2' is invalid; the file uses BIO, and O or B-X after 'O' was expected",
+            r"line 3: tag 'I-X' of 'w2' is invalid in BIO, the scheme of the file; expected O or B-X after 'O'. Set data.repair",
         ),
-        (["B-X", "I-Y"], r"line 2: tag 'I-Y' .* O or B-Y after 'B-X' was expected"),
-        (["PER", "O"], r"line 1: tag 'PER' .* O, or B-, I- \(E-, S-, L-, U-\) and a type was expected"),
-        (["S-X", "O", "E-X"], r"line 3: tag 'E-X' .* the file uses BIOES, and O or B-X after 'O'"),
+        (["B-X", "I-Y"], r"line 2: tag 'I-Y' .* expected O or B-Y after 'B-X'"),
+        (["PER", "O"], r"line 1: tag 'PER' .* expected O, or one of B-, I-, .* such as B-PER. Fix the tag.$"),
+        (["S-X", "O", "E-X"], r"line 3: tag 'E-X' .* BIOES, the scheme of the file; expected O or B-X after 'O'"),
         (["B-", "O"], r"line 1: tag 'B-'"),
         (["S-X", "U-X"], r"line 2: tag 'U-X'"),
     ],
@@ -91,5 +91,5 @@ def test_invalid_tag_raises_an_error_with_its_line(tags: list[str], message: str
 
 
 def test_inside_tag_at_the_start_of_a_sentence_raises_an_error(write_file: WriteFile) -> None:
-    with pytest.raises(DataError, match=r"line 4: tag 'I-X' .* O or B-X at the start of a sentence was expected"):
+    with pytest.raises(DataError, match=r"line 4: tag 'I-X' .* expected O or B-X at the start of a sentence"):
         read_conll(write_file("a.txt", "a B-X\nb O\n\nc I-X\n"), LOG)

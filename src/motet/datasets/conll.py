@@ -84,7 +84,7 @@ def find_invalid_tag(tags: Sequence[str]) -> tuple[int, str] | None:
         if tag == "O":
             continue
         if prefix not in ("B", "I") or not entity_type:
-            return i, "O, or B-, I- (E-, S-, L-, U-) and a type"
+            return i, "O, or one of B-, I-, E-, S-, L- and U- with a type, such as B-PER"
         if prefix == "I" and _starts_entity(tags, i):
             context = f"after '{tags[i - 1]}'" if i else "at the start of a sentence"
             return i, f"O or B-{entity_type} {context}"
@@ -101,6 +101,12 @@ def split_fields(line: str) -> list[str]:
     return re.split("[ \t]+", line.strip(" \t"))
 
 
+def split_columns(line: str, min_columns: int = 2) -> list[str]:
+    """Return the columns of a line, which tabs separate, or spaces if there are too few tabs."""
+    columns = line.rstrip(" \t").split("\t") if "\t" in line.strip() else []
+    return columns if len(columns) >= min_columns else split_fields(line)
+
+
 def parse_sentences(
     name: str, numbered_lines: Iterable[tuple[int, str]], word: int = 0, tag: int = -1
 ) -> list[TaggedSentence]:
@@ -114,9 +120,7 @@ def parse_sentences(
                 sentences.append(sentence)
                 sentence = TaggedSentence([], [], [])
             continue
-        columns = line.rstrip(" \t").split("\t") if "\t" in line.strip() else []
-        if len(columns) < min_columns:
-            columns = split_fields(line)
+        columns = split_columns(line, min_columns)
         if len(columns) < min_columns or not columns[word]:
             raise DataError(
                 f"{name}, line {number}: '{line.strip()}' has {len(columns)} of at least {min_columns} columns; "
@@ -152,9 +156,17 @@ def to_bio_columns(
         invalid = find_invalid_tag(tags)
         if invalid is not None:
             i, expected = invalid
+            is_stray = tags[i].startswith("I-")
+            is_comment = sentence.words[i] == "#"
             raise DataError(
-                f"{describe_line(sentence.lines[i])}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid; the "
-                f"file uses {scheme}, and {expected} was expected. Fix the tag, or set data.repair=bio for stray I- tags."
+                f"{describe_line(sentence.lines[i])}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid in "
+                f"{scheme}, the scheme of the file; expected {expected}. "
+                + (
+                    "Set data.repair=bio to turn such tags into B- tags, or fix the tag."
+                    if is_stray
+                    else "Fix the tag."
+                )
+                + (" If the line is a comment, remove it." if is_comment else "")
             )
         columns["words"].append(sentence.words)
         columns["tags"].append(tags)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns
-from motet.datasets.conll import TaggedSentence, line_in_file, parse_sentences, split_fields, to_bio_columns
+from motet.datasets.conll import (
+    TaggedSentence,
+    line_in_file,
+    parse_sentences,
+    split_columns,
+    split_fields,
+    to_bio_columns,
+)
 from motet.datasets.data_file import DataFile
 from motet.datasets.raw_table import TableBuilder
 
@@ -20,10 +28,50 @@ MAX_COLUMNS = 20  # of a CoNLL file; OntoNotes has the most
 
 def read_conll_file(file: DataFile, table: TableBuilder) -> None:
     """Read words and tags: the first and the last column."""
-    sentences = parse_sentences(file.name, file.read_lines())
+    counts = ColumnCounts()
+    sentences = parse_sentences(file.name, counts.observe(file.read_lines()))
+    counts.write_warnings(file)
+    if len(sentences) == 1:
+        file.log.warn(f"{file.name}: there is one sentence. Check that empty lines separate the sentences.")
     _check_words(file.name, [sentence.words for sentence in sentences if len(sentence.words) > 1])
     columns = to_bio_columns(line_in_file(file.name), sentences, file.log, file.options.repair_tags)
     add_fixed_columns(file, table, columns, "sentence", "CoNLL's format")
+
+
+class ColumnCounts:
+    """Counts the columns of the lines, and the tags in columns that are not read."""
+
+    def __init__(self) -> None:
+        self.widths: Counter[int] = Counter()
+        self.tags: Counter[int] = Counter()  # number of a column -> lines with a tag in it
+        self.entities: Counter[int] = Counter()  # those with another tag than O
+
+    def observe(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        for number, line in lines:
+            if line.strip() and not line.startswith("-DOCSTART-"):
+                columns = split_columns(line)
+                self.widths[len(columns)] += 1
+                tagged = [i for i, value in enumerate(columns[1:-1], 2) if TAG.fullmatch(value)]
+                self.tags.update(tagged)
+                self.entities.update(i for i in tagged if columns[i - 1] != "O")
+            yield number, line
+
+    def write_warnings(self, file: DataFile) -> None:
+        if len(self.widths) > 1:
+            sizes = ", ".join(f"{width} columns ({count:,})" for width, count in self.widths.most_common(5))
+            file.log.warn(
+                f"{file.name}: the lines have {sizes}. The first is read as the word and the last as its tag; a word with "
+                "spaces loses all but its first part."
+            )
+            return
+        (width, size), *_ = self.widths.items() or [(0, 0)]
+        others = [i for i, count in self.tags.items() if count == size and self.entities[i]]
+        if others:
+            names = " and column ".join(map(str, sorted(others)))
+            file.log.warn(
+                f"{file.name}: column {names} of {width} also holds tags. Only those of column {width} are read; to read "
+                "others, remove the columns after them."
+            )
 
 
 def _check_words(name: str, sentences: Sequence[Sequence[str]]) -> None:
