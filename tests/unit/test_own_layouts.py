@@ -37,8 +37,9 @@ def messages(corpus: Corpus) -> list[str]:
         [f"out/table-0000{i}-of-00003.csv" for i in range(3)],
         [f"data/train-0000{i}-of-00003-{'ab' * 7}0{i}.csv" for i in range(3)] + ["dataset_infos.json"],
         ["train_part1.csv", "train_part2.csv", "train_part3.csv"],
+        ["fold_1.csv", "fold_2.csv", "fold_3.csv"],
     ],
-    ids=["spark", "bigquery", "shards", "hashes", "parts"],
+    ids=["spark", "bigquery", "shards", "hashes", "parts", "folds"],
 )
 def test_the_parts_of_one_table_are_no_clients(names: list[str], tmp_path: Path) -> None:
     corpus = read_corpus(DataConfig(path=str(write(tmp_path, dict.fromkeys(names, ROWS)))))
@@ -61,6 +62,7 @@ def test_files_of_clients_stay_apart(names: list[str], tmp_path: Path) -> None:
         ({"1.txt": "case\n", "1.ann": "T1\tX 0 4\tcase\n", "2.txt": "case\n"}, "does not read '1.ann', which may have the annotations of"),
         ({"a/1.txt": "case", "a/1.ann": "T1", "b/2.txt": "case", "b/2.ann": ""}, "does not read 'a/1.ann'"),
         ({"a/1.docx": "x", "b/2.docx": "x", "c": "x"}, "The files are .docx (2), without a suffix (1)."),
+        ({"train-00000-of-00003.csv": ROWS}, "1 of the 3 files train-…-of-00003 are in "),
         ({"train.csv": ROWS, "test.csv": "text\ncase\n"}, "To leave a file out, set data.path to one file, or data.files to"),
     ],
 )  # fmt: skip
@@ -84,3 +86,24 @@ def test_lines_of_several_text_files_are_a_warning(tmp_path: Path) -> None:
     corpus = read_corpus(DataConfig(path=str(write(tmp_path, files))))
     assert corpus.task == "lm"
     assert "Each line of the text files is one text, and each file or its folder is a client." in messages(corpus)
+
+
+def test_files_in_linked_folders_are_read_once(tmp_path: Path) -> None:
+    write(tmp_path, {"data/south/a.csv": ROWS, "disk/north/b.csv": ROWS})
+    (tmp_path / "data" / "north").symlink_to(tmp_path / "disk" / "north")
+    (tmp_path / "data" / "latest").symlink_to(tmp_path / "data" / "south")
+    corpus = read_corpus(DataConfig(path=str(tmp_path / "data")))
+    assert set(corpus.column("client")) == {"north", "south"}
+    assert len(corpus) == 40
+    assert "latest (a link to a folder that is read)" in corpus.report.ignored_files
+
+
+@pytest.mark.parametrize(("target", "message"), [("gone", "which does not exist"), ("..", "which holds other folders")])
+@pytest.mark.parametrize("others", [["a.csv"], ["a/1.txt", "b/1.txt"]], ids=["files", "labels"])
+def test_links_that_cannot_be_followed_are_an_error(
+    target: str, message: str, others: list[str], tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "data", dict.fromkeys(others, ROWS))
+    (folder / "c").symlink_to(target)
+    with pytest.raises(DataError, match=f"'{folder / 'c'}' is a link to .*, {message}"):
+        read_corpus(DataConfig(path=str(folder)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 from motet.core.errors import DataError
-from motet.datasets.compression import is_archive, is_hidden, strip_compression_suffix
+from motet.datasets.compression import is_archive, strip_compression_suffix
 from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.file_formats import (
     FDU_MTL,
@@ -24,7 +24,7 @@ from motet.datasets.file_formats import (
     find_format,
     guess_format,
 )
-from motet.datasets.original_files import list_folder
+from motet.datasets.folder_listing import list_files, list_visible
 from motet.datasets.read_log import ReadLog
 from motet.datasets.read_report import UNKNOWN_FORMAT
 from motet.datasets.splits import parse_split_name
@@ -36,7 +36,8 @@ DOCUMENTS = re.compile(
 )
 UNLABELED = ("unsup", "unlabeled", "unlabelled", "unsupervised", "unlabel")
 # Names of the parts of one table: of Hugging Face (with a hash), Spark and BigQuery.
-SHARD = re.compile(r"\d+-of-\d+(-[0-9a-f]{16})?|\b(part|shard|chunk)[-_]?\d+([-_.].*)?$|^0{4}\d{8}$", re.I)
+SHARD = re.compile(r"\d+-of-\d+(-[0-9a-f]{16})?|\b(part|shard|chunk|fold)[-_]?\d+([-_.].*)?$|^0{4}\d{8}$", re.I)
+COUNTED_SHARD = re.compile(r"(?P<table>.*?)\d+-of-(?P<count>\d+)")
 HIVE_FOLDER = re.compile(r"(\w+)=.+")
 TEXT_SUFFIXES = ("", ".txt")
 
@@ -59,10 +60,6 @@ def plan_folder(folder: Path, options: ReadOptions, log: ReadLog) -> list[FilePa
         if parts:
             return parts
     return _plan_files(base, options, log)
-
-
-def list_visible(folder: Path) -> list[Path]:
-    return [path for path in list_folder(folder) if not is_hidden(Path(path.name))]
 
 
 def _skip_wrappers(folder: Path) -> Path:
@@ -156,7 +153,7 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
     if not formats:
         raise DataError(
             f"data.path: there is no data file in '{log.root}'; expected one folder per label, training and test files, "
-            f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}. {_describe_suffixes(base)}"
+            f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}. {_describe_suffixes(list_files(base, log))}"
         )
     _check_families(formats, base)
     files = [FolderFile.from_path(path, base, file_format) for path, file_format in formats.items()]
@@ -212,11 +209,8 @@ def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Pat
     """Return all data files below a folder with their formats; the others are recorded in the log."""
     formats: dict[Path, FileFormat] = {}
     others: list[Path] = []
-    for path in sorted(path for path in base.rglob("*") if path.is_file()):
-        relative = path.relative_to(base)
-        if is_hidden(relative):
-            continue
-        if options.files is not None and not fnmatch(relative.as_posix(), options.files):
+    for path in list_files(base, log):
+        if options.files is not None and not fnmatch(path.relative_to(base).as_posix(), options.files):
             log.ignore(path, "does not match data.files")
         elif options.files is None and DOCUMENTS.fullmatch(path.name):
             log.ignore(path, "documentation")
@@ -229,7 +223,11 @@ def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Pat
                 others.append(path)
             else:
                 formats[path] = file_format
-    _check_layout(base, formats, [] if options.files else others)
+    if options.files is None:
+        _check_layout(base, formats, others)
+        _check_shards(formats)
+    else:
+        _check_layout(base, formats, [])
     return formats
 
 
@@ -253,9 +251,20 @@ def _check_layout(base: Path, formats: Mapping[Path, FileFormat], others: Sequen
         )
 
 
-def _describe_suffixes(base: Path) -> str:
+def _check_shards(paths: Iterable[Path]) -> None:
+    """Raise an error if some parts of a table are missing, such as train-00001-of-00002.parquet."""
+    names = ((path.parent, match) for path in paths if (match := COUNTED_SHARD.match(path.name)))
+    counts = Counter((folder / match["table"], match["count"]) for folder, match in names)
+    for (table, size), count in counts.items():
+        if count < int(size):
+            raise DataError(
+                f"data.path: {count} of the {int(size)} files {table.name}…-of-{size} are in '{table.parent}'. Add the "
+                "others; to read only these, set data.files to a pattern for their names."
+            )
+
+
+def _describe_suffixes(paths: Iterable[Path]) -> str:
     """Say which files a folder has, in case that none can be read."""
-    paths = (path for path in base.rglob("*") if path.is_file() and not is_hidden(path.relative_to(base)))
     counts = Counter(path.suffix or "without a suffix" for path in paths)
     return (
         f"The files are {', '.join(f'{suffix} ({count:,})' for suffix, count in counts.most_common(5))}."
