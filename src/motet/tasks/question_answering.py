@@ -1,7 +1,8 @@
 """Extractive question answering: find the answer to a question in a context.
 
-A long context is split into overlapping windows. As in SQuAD's code, `stride` is the distance between the starts of two
-windows, and the target of a window without the answer, or of an unanswerable question, is the first token.
+A long context is split into windows. As in BERT's code for SQuAD, `stride` is the distance between the starts of two
+windows, but at most the length of a window, so that they cover the context. The target of a window without the answer, or
+of an unanswerable question, is the first token.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class _WindowBuilder:
         prefix = [*before, *question, *between]
         capacity = self.max_tokens - len(prefix) - len(after)
         count = 0
-        for first in range(0, max(1, len(context)), self.stride):
+        for first in range(0, max(1, len(context)), min(self.stride, capacity)):
             window = slice(first, first + capacity)
             self.ids.append([*prefix, *context[window], *after])
             no_prefix, no_suffix = [-1] * len(prefix), [-1] * len(after)
