@@ -239,6 +239,16 @@ def test_entities_are_confused_with_other_types_or_with_none(wordpieces: Any, mo
     }
 
 
+def test_a_tag_that_was_not_in_training_raises_an_error_also_where_the_sentence_is_truncated(wordpieces: Any) -> None:
+    """It was found only when the confusions of the entities were counted, after training."""
+    sentence = (["Oslo", "and", "Lima"], ["B-LOC", "O", "B-PER"])
+    corpus = Corpus("t", "tagging", {"words": [["Oslo"], sentence[0]], "tags": [["B-LOC"], sentence[1]]}, 1)
+    task = tagging(corpus)
+    for max_tokens in (32, 4):
+        with pytest.raises(DataError, match="row 1: tag 'B-PER' does not occur in the training rows"):
+            task.build_features(corpus, tokenizer_model(wordpieces), max_tokens)
+
+
 def test_invalid_tags_raise_an_error() -> None:
     with pytest.raises(DataError, match="row 0: 2 words have 1 tags"):
         tagging(tagging_corpus([["a", "b"]], [["O"]]))

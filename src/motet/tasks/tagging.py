@@ -123,14 +123,13 @@ class Tagging(Task):
 def _align_labels(corpus: Corpus, row: int, word_ids: Sequence[int | None], label_ids: dict[str, int]) -> list[int]:
     """Return the label of each token: the tag of its word if it is the word's first token, else IGNORE_INDEX."""
     tags = corpus.column("tags")[row]
+    if unknown := [tag for tag in tags if tag not in label_ids]:  # also of truncated words, which are scored too
+        raise DataError(
+            f"{corpus.name}, row {row}: tag '{unknown[0]}' does not occur in the training rows. Fix or remove the row."
+        )
     labels, previous = [], None
     for word in word_ids:
         is_first = word is not None and word != previous
-        if is_first and tags[word] not in label_ids:
-            raise DataError(
-                f"{corpus.name}, row {row}: tag '{tags[word]}' does not occur in the training rows. "
-                "Fix or remove the row."
-            )
         labels.append(label_ids[tags[word]] if is_first else IGNORE_INDEX)
         previous = word
     return labels or [IGNORE_INDEX]
