@@ -86,8 +86,8 @@ def bert_with_kinks() -> Model:
 def test_gradients_that_jump_at_kinks_are_compared_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     product, gradient_error = packed_layers.packed_linear, 0.0
 
-    def add_in_another_order(axis: Any, x: Any, weight: Any, bias: Any, transposed: bool) -> torch.Tensor:
-        y = product(axis, x.flip(-1), weight.flip(-1), bias, transposed)
+    def add_in_another_order(axis: Any, x: Any, weight: Any, bias: Any, *, transposed: bool) -> torch.Tensor:
+        y = product(axis, x.flip(-1), weight.flip(-1), bias, transposed=transposed)
         return y + gradient_error * (y - y.detach())
 
     monkeypatch.setattr(packed_layers, "packed_linear", add_in_another_order)
