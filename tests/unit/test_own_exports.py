@@ -67,6 +67,23 @@ def test_answers_of_prodigy_are_a_warning(tmp_path: Path) -> None:
     assert [stops for text, stops in findings.items() if "in which Prodigy writes accept, reject" in text] == [False]
 
 
+def test_a_column_that_names_the_test_rows_is_a_warning(tmp_path: Path) -> None:
+    content = table(["text", "label", "Split"], list(LABELS), ["train", "train", "train", "test"])
+    message = "These columns are not read: 'Split'. If one names the test rows, write these rows"
+    assert [stops for text, stops in find(read(tmp_path / "t.csv", content)).items() if message in text] == [False]
+    (tmp_path / "test.csv").write_text(content.replace("case", "patient"))
+    assert not find(read(tmp_path / "t.csv", content, test=str(tmp_path / "test.csv")))
+
+
+def test_columns_that_belong_to_a_conversation_are_a_warning(tmp_path: Path) -> None:
+    rows = [
+        {"system": "be brief", "prompt": f"case {i}", "chosen": "a", "rejected": "b", "tools": []} for i in range(60)
+    ]
+    findings = find(read(tmp_path / "t.jsonl", json_lines(rows)))
+    (message,) = findings
+    assert message.startswith("These columns are not read, so the model does not see them: 'system', 'tools'.")
+
+
 def turns(*contents: str) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[i % 2], "content": content} for i, content in enumerate(contents)]
 
