@@ -130,6 +130,7 @@ def test_utf8_that_was_decoded_wrongly_stops_a_run(text: str, codec: str, tmp_pa
         ("t.jsonl", json.dumps({"prompt": "a", "completion": "b", "label": False}), None, "'label' would not be used"),
         ("t.jsonl", json.dumps({"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]}), None, "without calls"),
         ("t.jsonl", json.dumps({"chosen": turns("a", "b"), "rejected": turns("c", "d")}), None, "different conversations"),
+        ("t.jsonl", json.dumps({"prompt": str(turns("a")), "completion": "b"}), None, "list of messages (in a text: as JSON)"),
         ("t.jsonl", json.dumps({"prompt": "z", "chosen": turns("a", "b"), "rejected": turns("a", "d")}), None, "does not begin with"),
     ],
 )  # fmt: skip
@@ -155,6 +156,20 @@ def test_conversations_in_the_forms_of_trl_and_sharegpt(tmp_path: Path) -> None:
     answers = {"chosen": turns("b", "c", "d", first="assistant"), "rejected": turns("b", "c", "e", first="assistant")}
     corpus = read(tmp_path / "t.jsonl", (json.dumps({"prompt": turns("a"), **answers}) + "\n") * 2)
     assert corpus.column("prompt")[0] == ["a", "b", "c"]
+    in_texts = {name: json.dumps(value) for name, value in {"prompt": turns("a"), **answers}.items()}
+    texts = read(tmp_path / "t.jsonl", (json.dumps(in_texts) + "\n") * 2)
+    assert [list(texts.column(name)) for name in texts.columns] == [list(corpus.column(name)) for name in texts.columns]
+    assert (
+        read(tmp_path / "t.jsonl", json.dumps({"prompt": "a", "completion": '[{"role": "nurse"}]'})).task == "instruct"
+    )
+
+
+def test_texts_of_messages_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    thoughts = [turns("a")[0], {"role": "assistant", "content": "b", "reasoning_content": "because"}]
+    findings = find(read(tmp_path / "t.jsonl", (json.dumps({"messages": thoughts}) + "\n") * 2))
+    assert any(
+        message.startswith("Messages have fields that are not read: reasoning_content (2).") for message in findings
+    )
 
 
 def test_answers_that_are_not_used_are_counted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from motet.datasets.categories import cast_categories
 from motet.datasets.columns import ListColumn, TextColumn
 from motet.datasets.conll import TaggedSentence, to_bio_columns
 from motet.datasets.data_file import GROUP_COLUMNS
+from motet.datasets.instruction_checks import check_messages
 from motet.datasets.instruction_columns import (
     INSTRUCTION_COLUMNS,
     INSTRUCTION_CONVERTERS,
@@ -38,7 +39,7 @@ def cast_columns(
     for name, values in _label_as_target(table.columns, task).items():
         if name in INSTRUCTION_COLUMNS:
             if task in INSTRUCTION_TASKS:
-                columns[name] = _cast_instructions(name, values, table.positions)
+                columns[name] = _cast_instructions(name, values, table.positions, log)
         elif name == "label":
             columns[name] = cast_categories(name, values, table.positions, log, table.num_rows)
         elif name in GROUP_COLUMNS:
@@ -169,8 +170,10 @@ def _cast_starts(name: str, values: Any, positions: RowPositions) -> list[list[i
     return result
 
 
-def _cast_instructions(name: str, values: Any, positions: RowPositions) -> list[Any]:
+def _cast_instructions(name: str, values: Any, positions: RowPositions, log: ReadLog) -> list[Any]:
     convert, expected = INSTRUCTION_CONVERTERS[name]
+    if isinstance(values, list):  # texts are in a compact column
+        check_messages(values, log)
     result = []
     for row, value in enumerate(_to_python(values)):
         try:

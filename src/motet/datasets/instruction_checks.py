@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from motet.datasets.missing_values import looks_missing
 from motet.datasets.read_log import ReadLog
 
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # fields of messages that are not read
 USUAL_SHARE = 0.5  # of the rows; fewer may be as they should be
 MIN_REPEATED_LENGTH = 10  # characters of a prompt with which an answer may begin by chance
 # What chat templates write around the turns of a conversation.
@@ -56,6 +57,19 @@ def _check_layout(prompts: Sequence[Sequence[str]], answers: Sequence[str], log:
         log.warn(
             f"{len(marks):,} of {len(pairs):,} rows have marks of a chat template, such as {marks[0]}. Motet adds those of "
             "the model: keep only the texts, or write messages with role and content."
+        )
+
+
+def check_messages(values: Iterable[Any], log: ReadLog) -> None:
+    """Find texts of a reasoning model that are in a field of their own."""
+    messages = (
+        message for value in values if isinstance(value, list) for message in value if isinstance(message, dict)
+    )
+    counts = Counter(name for message in messages for name in THOUGHTS if message.get(name))
+    if counts:
+        log.warn(
+            f"Messages have fields that are not read: {', '.join(f'{name} ({count:,})' for name, count in counts.items())}. "
+            "If the model should learn these texts, write them into the content."
         )
 
 

@@ -8,6 +8,7 @@ the role of each turn.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ _EXPECTED = {
 _REPLACED = ("messages", "instruction", "input", "output")
 # The roles of ShareGPT and its relatives.
 _ROLE_NAMES = {"human": "user", **dict.fromkeys(("gpt", "chatgpt", "bot", "model"), "assistant")}
+_ROLE, _CONTENT = (f"[\"'](?:{names})[\"']\\s*:" for names in ("role|from", "content|value"))
+_MESSAGES = re.compile(rf"\s*\[\s*\{{\s*(?:{_ROLE}.*{_CONTENT}|{_CONTENT}.*{_ROLE})", re.DOTALL)  # written as a text
 REMOVED_TURNS = "conversations with turns after the last answer, which were removed"
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 DescribeRow = Callable[[int], str]  # such as "train.jsonl, line 7"
@@ -129,8 +132,9 @@ def to_text(value: Any) -> str:
 
 
 def to_prompt(value: Any) -> str | Conversation:
-    """Accept a text, or a list of messages: a conversation."""
-    return to_conversation(value) if isinstance(value, list | tuple) else to_text(value)
+    """Accept a text, or a list of messages: a conversation. The list may be in a text, as JSON."""
+    is_list = isinstance(value, list | tuple) or (isinstance(value, str) and _MESSAGES.match(value) is not None)
+    return to_conversation(value) if is_list else to_text(value)
 
 
 def to_conversation(value: Any) -> Conversation:
@@ -166,10 +170,10 @@ INSTRUCTION_CONVERTERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "instruction": (to_text, "text"),
     "input": (to_text, "text"),
     "output": (to_text, "text"),
-    "prompt": (to_prompt, "a text or a list of messages"),
-    "completion": (to_prompt, "a text or a list of messages"),
-    "chosen": (to_prompt, "a text or a list of messages"),
-    "rejected": (to_prompt, "a text or a list of messages"),
+    "prompt": (to_prompt, "a text or a list of messages (in a text: as JSON)"),
+    "completion": (to_prompt, "a text or a list of messages (in a text: as JSON)"),
+    "chosen": (to_prompt, "a text or a list of messages (in a text: as JSON)"),
+    "rejected": (to_prompt, "a text or a list of messages (in a text: as JSON)"),
     "closed": (to_bool, "true or false"),
     "choices": (to_choices, "a list of texts"),
 }
