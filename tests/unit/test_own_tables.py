@@ -154,7 +154,7 @@ def test_null_and_missing_values_are_the_same(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"text": ["a", "b"], "label": "x"}], "line 1: column 'text' holds ['a', 'b']; expected one text, not a list of 2"),
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}], "line 2: column 'label' holds \"['x', 'y']\"; expected one value."),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}], "line 2: column 'label' holds ['x', 'y']; expected one value."),
         ([{"text": "a", "label": 1}, {"text": "b", "label": "1"}], "holds '1' (text), but t.jsonl, line 1 holds 1 (a number)"),
         ([{"text": "a", "label": 1}, {"text": "b", "label": True}], "holds True (true or false), but t.jsonl, line 1"),
         ([{"text": "a", "label": {"x": 1}}], "expected text or a number"),
@@ -186,9 +186,9 @@ def test_parquet_values_are_checked(tmp_path: Path) -> None:
 
     corpus = read_columns(text=pa.array([b"caf\xc3\xa9", b"b"]), label=pa.array(["x", "y"]).dictionary_encode())
     assert train_rows(corpus, "text", "label") == [("café", "x"), ("b", "y")]
-    with pytest.raises(DataError, match=r"t\.parquet: not a valid Parquet file"):
+    with pytest.raises(DataError, match=r"t\.parquet, row 1: column 'text' holds .*; expected text in UTF-8"):
         read_columns(text=pa.array([b"caf\xe9"]), label=pa.array(["x"]))
-    with pytest.raises(DataError, match="column 'label' holds 'nan'; expected a label"):
+    with pytest.raises(DataError, match="column 'label' holds nan; expected a label"):
         read_columns(text=pa.array(["a", "b"]), label=pa.array([1.0, math.nan]))
     with pytest.raises(DataError, match="row 2: column 'label' has no value"):
         read_columns(text=pa.array(["a", "b"]), label=pa.array(["x", None]))

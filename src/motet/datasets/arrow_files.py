@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from motet.datasets.raw_table import OPTIONAL_VALUES, REMOVE_OR_RENAME, TableBui
 
 BATCH_ROWS = 1 << 14
 
+Place = tuple[int, ...]  # the index of a column; then, for a field of a struct, its index
 Batches = tuple[pa.Schema, Iterable[pa.RecordBatch]]
 
 
@@ -64,14 +65,42 @@ def add_record_batches(
     file: DataFile, table: TableBuilder, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> None:
     """Add Arrow data to a table. Errors in the data are ValueErrors or DataErrors."""
-    indices = map_columns(file, schema.names)
-    unused = [name for i, name in enumerate(schema.names) if i not in indices.values()]
-    table.other_columns.update(dict.fromkeys(unused))
-    for number, columns in _convert_batches(file, schema, indices, batches):
+    fields = list(_list_fields(schema))
+    header = [name for name, _, _ in fields]
+    indices = map_columns(file, header)
+    for i in indices.values():
+        _check_type(file, header[i], fields[i][2])
+    places = {name: fields[i][1] for name, i in indices.items()}
+    used = {place[0] for place in places.values()}
+    table.other_columns.update(dict.fromkeys(name for i, name in enumerate(schema.names) if i not in used))
+    for number, columns in _convert_batches(file, schema, places, batches):
         count = len(next(iter(columns.values())))
         table.add_rows(range(number, number + count), columns)
     if table.num_rows:
-        check_filled(file, table, indices, schema.names)
+        check_filled(file, table, indices, header)
+
+
+def _list_fields(
+    fields: Iterable[pa.Field], prefix: str = "", place: Place = ()
+) -> Iterator[tuple[str, Place, pa.Field]]:
+    """Yield the columns of a schema and their places. The fields of a struct have names such as `translation.en`."""
+    for i, field in enumerate(fields):
+        yield prefix + field.name, (*place, i), field
+        if pa.types.is_struct(field.type):
+            yield from _list_fields(field.type, f"{prefix}{field.name}.", (*place, i))
+
+
+def _check_type(file: DataFile, column: str, field: pa.Field) -> None:
+    """Raise an error for a type of another program, such as a month of pandas, which Arrow stores as a plain number."""
+    kind = field.type
+    extension = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+    if isinstance(kind, pa.BaseExtensionType):
+        extension, kind = kind.extension_name, kind.storage_type
+    if extension and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(
+            f"{file.name}: column '{column}' has the type {extension}, which Motet does not read. Write it as text or as "
+            "numbers."
+        )
 
 
 def _open_source(file: DataFile) -> Any:
@@ -82,7 +111,7 @@ def _open_source(file: DataFile) -> Any:
 
 
 def _convert_batches(
-    file: DataFile, schema: pa.Schema, indices: dict[str, int], batches: Iterable[pa.RecordBatch]
+    file: DataFile, schema: pa.Schema, places: Mapping[str, Place], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number of the first row and the columns of each batch. A column without any value is left out."""
     class_names = _read_class_names(schema)
@@ -92,7 +121,7 @@ def _convert_batches(
         if not len(batch):
             continue
         batch.validate(full=True)
-        columns = {name: _fill(name, batch.column(i)) for name, i in indices.items()}
+        columns = {name: _fill(name, _select(batch, place)) for name, place in places.items()}
         filled = {name for name, array in columns.items() if array.null_count < len(batch)}
         present = filled if present is None else present
         for name in (present | filled) - OPTIONAL_VALUES.keys():
@@ -103,13 +132,18 @@ def _convert_batches(
                     f"{file.name}, row {row}: column '{name}' has no value. Every row needs one: {REMOVE_OR_RENAME}"
                 )
         converted = {}
-        for name in (name for name in indices if name in filled):
-            classes = class_names.get(schema.names[indices[name]])
+        for name in (name for name in places if name in filled):
+            classes = class_names.get(schema.names[places[name][0]])
             converted[name] = _convert_array(columns[name], classes)
             if classes is not None:
                 _check_classes(file, number, name, converted[name], len(classes))
         yield number, converted
         number += len(batch)
+
+
+def _select(batch: pa.RecordBatch, place: Place) -> pa.Array:
+    array = batch.column(place[0])
+    return pc.struct_field(array, place[1:]) if len(place) > 1 else array
 
 
 def _fill(name: str, array: pa.Array) -> pa.Array:
@@ -132,7 +166,10 @@ def _convert_array(array: pa.Array, class_names: Sequence[str] | None) -> Any:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return array.cast(pa.large_binary()).cast(pa.large_string())  # fails if it is not UTF-8
+        try:
+            return array.cast(pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid:  # not UTF-8
+            return array.to_pylist()
     return array if pa.types.is_boolean(kind) else array.to_pylist()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from motet.datasets.read_log import ReadLog
 
 STRIPPED = "labels with blanks around them, which were removed"
 _ZERO_FRACTION = re.compile(r"(?<=\d)\.0+$")
-_KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
+_KINDS = {str: "text", bool: "true or false", **dict.fromkeys((int, float, Decimal), "a number")}
+MAX_EXACT = 10**15  # Excel rounds larger numbers; above 9e15, a floating-point number may stand for several integers
 
 
 def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLog, num_required: int) -> CategoryColumn:
@@ -24,6 +27,7 @@ def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLo
 
     Only rows after the first `num_required` may be empty.
     """
+    _warn_of_rounding(name, values, log)
     column = _cast(name, values, positions, log)
     _check_numbers(name, column, positions)
     is_empty = np.array([value == "" for value in column.names], bool)[column.codes[:num_required]]
@@ -64,14 +68,29 @@ _EXPECTED_ONE = "one value. To predict lists of labels, set task.type to a task 
 
 
 def _error(positions: RowPositions, row: int, name: str, value: Any, expected: str) -> DataError:
+    shown = repr(value[:60]) if isinstance(value, str) else repr(value)[:60]
     return DataError(
-        f"{positions.describe(row)}: column '{name}' holds {str(value)[:60]!r}; expected {expected}. Fix or remove the row."
+        f"{positions.describe(row)}: column '{name}' holds {shown}; expected {expected}. Fix or remove the row."
     )
 
 
 def _to_name(value: Any) -> str:
-    """Return a number without a decimal point if it has no fraction."""
+    """Return a number without a decimal point if it has no fraction, and without zeros at the end of a fraction."""
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == int(value) else str(value.normalize())
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _warn_of_rounding(name: str, values: Any, log: ReadLog) -> None:
+    """Write a warning about identifiers that were stored as floating-point numbers and have too many digits for that."""
+    if not isinstance(values, list) and not (isinstance(values, np.ndarray) and values.dtype.kind == "f"):
+        return
+    large = next((value for value in values if isinstance(value, float) and MAX_EXACT <= abs(value) < math.inf), None)
+    if large is not None:
+        log.warn(
+            f"The column '{name}' holds floating-point numbers such as {large:.0f}, of which only 15 digits are exact. "
+            "Several values may have become one. Write the column as text."
+        )
 
 
 def _cast_texts(name: str, values: TextColumn, log: ReadLog) -> CategoryColumn:
@@ -91,7 +110,7 @@ def _cast_texts(name: str, values: TextColumn, log: ReadLog) -> CategoryColumn:
 def _cast_numbers(name: str, values: np.ndarray, positions: RowPositions) -> CategoryColumn:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise _error(positions, row, name, values[row], f"a {name}")
+        raise _error(positions, row, name, values[row].item(), f"a {name}")
     distinct, codes = np.unique(values, return_inverse=True)
     return _merge_names(codes.astype(np.int32), [_to_name(value) for value in distinct.tolist()])
 
