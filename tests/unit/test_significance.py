@@ -11,7 +11,14 @@ from motet.experiment.loop.metrics_log import score_spread
 from motet.report.client_bootstrap import client_interval, client_spread, compare_clients, worst_tenth
 from motet.report.paired_scores import RunScores, SharedUnits, compare_methods, score_run
 from motet.report.power import compute_power, count_needed_seeds
-from motet.report.significance import compare_crossed, compare_examples, compare_seeds, holm, pseudo_values
+from motet.report.significance import (
+    compare_counts,
+    compare_crossed,
+    compare_examples,
+    compare_seeds,
+    holm,
+    pseudo_values,
+)
 from motet.tasks.metric_statistics import class_statistics, metric_from_statistics
 
 RNG = np.random.default_rng(5)
@@ -153,3 +160,23 @@ def test_scores_on_different_examples_or_seeds_are_rejected() -> None:
         compare_methods(runs(np.zeros((5, 100))), runs(np.zeros((5, 50))), SAME_TEXTS)
     with pytest.raises(ConfigError, match="the same seeds"):
         compare_methods(runs(np.zeros((5, 10))), runs(np.zeros((4, 10))), SAME_TEXTS)
+
+
+@pytest.mark.parametrize(("count", "is_significant"), [(2, False), (3, False), (8, True), (500, True)])
+def test_examples_that_all_differ_are_evidence_by_their_number(count: int, is_significant: bool) -> None:
+    """One model has all examples right and the other all wrong: no variance, but three examples prove little."""
+    owners = np.zeros(count, int)
+    result = compare_methods(runs(np.ones((1, count)), owners), runs(np.zeros((1, count)), owners), SAME_TEXTS)
+    assert result is not None
+    assert result.is_significant is is_significant
+    assert (result.low > 0) is is_significant, "the interval agrees with the p-value"
+
+
+def test_equal_differences_of_five_seeds_do_not_survive_every_correction() -> None:
+    """A count of rounds is often equal. With a p-value of 0, it would stay significant among any number of methods."""
+    estimate = compare_seeds(np.array([0.3, 0.1 + 0.2, 0.3, 0.3, 0.3]))
+    assert 0.001 < float(estimate.p) < 0.05
+    assert float(estimate.difference) > float(estimate.margin())
+    assert float(compare_counts(0.3).p) == 0.0, "bytes have no error"
+    many = compare_crossed(np.full(5, 100.0), np.full((5, 400), 100.0))
+    assert float(many.p) < 1e-6, "all of 400 examples"

@@ -29,6 +29,7 @@ from motet.report.significance import (
     SIGNIFICANCE_LEVEL,
     Comparison,
     Estimate,
+    compare_counts,
     compare_models,
     compare_seeds,
     holm,
@@ -214,6 +215,8 @@ def combine_leads(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> 
     if len({len(pair.values) for pair in runs}) != 1:
         return None
     values = np.mean([np.mean([pair.values for pair in pairs], axis=0) for pairs in corpora], axis=0)
+    if is_counted and (len(values) < MIN_SEEDS or np.ptp(values) < ROUNDING_ERROR):
+        return Lead(compare_counts(values.mean()), ("seeds",))
     if len(values) >= MIN_SEEDS:
         estimates = [[pair.compare_over_seeds() for pair in pairs] for pairs in corpora]
         deviations = [np.mean([float(e.fixed) ** 0.5 for e in corpus]) for corpus in estimates]
@@ -221,8 +224,6 @@ def combine_leads(corpora: Sequence[Sequence[PairedRuns]], is_counted: bool) -> 
         has_examples = any(pair.examples is not None for pair in runs)
         estimate = compare_seeds(values, float(np.square(deviations).sum()) / len(corpora) ** 2, degrees)
         return Lead(estimate, ("seeds", *(("examples",) if has_examples else ())))
-    if is_counted:
-        return Lead(compare_models(values.mean(), 0.0, 1), ("seeds",))
     variances = [pair.model_variance() for pair in runs]
     if any(variance is None for variance in variances):
         return None

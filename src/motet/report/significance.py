@@ -16,6 +16,9 @@ seeds finds too many differences, too.
 A metric that is not a mean of scores (F1, BLEU) enters with the jackknife's pseudo-values of its examples (Tukey 1958).
 Below `MIN_SEEDS` seeds, the variance between seeds is not known well enough. Then only the examples vary, and the
 conclusion is about the trained models, not about the methods.
+
+Units that all show the same difference have no variance, but three of them prove little. They are tested as if one more
+had shown no difference.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class Estimate(NamedTuple):
 
     @property
     def p(self) -> np.ndarray:
-        """The two-sided p-value. Without variance, equal methods have 1 and different methods have 0."""
+        """The two-sided p-value. Without variance, as of numbers that are counted, it is 1 or 0."""
         from scipy.special import stdtr
 
         error = np.sqrt(self.variance)
@@ -154,9 +157,10 @@ def split_variance(values: np.ndarray, examples: np.ndarray) -> VarianceParts:
 def compare_crossed(values: np.ndarray, examples: np.ndarray) -> Estimate:
     """Compare two methods whose seeds were all evaluated on the same examples (see `split_variance`)."""
     seeds, count = examples.shape[-2:]
-    parts = split_variance(values, examples)
+    parts, difference = split_variance(values, examples), values.mean(-1)
     fixed = np.maximum(parts.examples - parts.residual, 0.0)
-    return Estimate(values.mean(-1), parts.seeds, seeds - 1, fixed, count - 1)
+    fixed = fixed + _missing_variance(difference, parts.seeds + fixed, count)
+    return Estimate(difference, parts.seeds, seeds - 1, fixed, count - 1)
 
 
 def compare_seeds(values: np.ndarray, shared_variance: float = 0.0, shared_degrees: float = np.inf) -> Estimate:
@@ -164,15 +168,30 @@ def compare_seeds(values: np.ndarray, shared_variance: float = 0.0, shared_degre
 
     `shared_variance` is a part of the variance that all seeds share, so that their differences do not show it.
     """
-    seeds = values.shape[-1]
+    seeds, difference = values.shape[-1], values.mean(-1)
     between = values.var(-1, ddof=1) / seeds
-    return Estimate(values.mean(-1), between, seeds - 1, np.full(between.shape, shared_variance), shared_degrees)
+    between = between + _missing_variance(difference, between + shared_variance, seeds)
+    return Estimate(difference, between, seeds - 1, np.full(between.shape, shared_variance), shared_degrees)
 
 
 def compare_models(difference: float | np.ndarray, variance: float | np.ndarray, degrees: float) -> Estimate:
     """Compare trained models: only the examples vary, and no seed."""
-    fixed = np.asarray(variance)
+    fixed = np.asarray(variance) + _missing_variance(np.asarray(difference), np.asarray(variance), degrees + 1)
     return Estimate(np.asarray(difference), np.zeros(fixed.shape), 1, fixed, degrees)
+
+
+def compare_counts(difference: float) -> Estimate:
+    """Compare numbers that are counted, such as bytes: they have no error."""
+    return Estimate(np.asarray(difference), np.zeros(()), 1, np.zeros(()), 1)
+
+
+def _missing_variance(difference: np.ndarray, variance: np.ndarray, units: float) -> np.ndarray:
+    """Return the variance of a mean over units that all show the same difference, as if one more had shown none.
+
+    It is 0 for units that vary.
+    """
+    missing: np.ndarray = np.where(variance < ROUNDING_ERROR**2, (difference / (units + 1)) ** 2, 0.0)
+    return missing
 
 
 def compare_examples(examples: np.ndarray) -> Estimate:
