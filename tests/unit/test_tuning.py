@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -90,6 +91,8 @@ def test_the_best_on_the_development_set_is_chosen_and_edges_and_ties_are_report
     )
     (choice,) = choose(search, trials, write_scores(tmp_path / "c", trials, {0.001: 0.5, 0.01: 0.5, 0.1: 0.5}))
     assert choice.ties == 2 and choice.remarks.startswith("2 other trials have the same score; solver.lr")
+    store = write_scores(tmp_path / "d", trials, {0.001: math.nan, 0.01: 0.5, 0.1: 0.4})
+    assert choose(search, trials, store)[0].remarks == "1 trial failed", "a method with failed trials had fewer"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,8 @@ def test_the_best_on_the_development_set_is_chosen_and_edges_and_ties_are_report
         (["scaffold:solver.lr=1"], {}, "names the method scaffold"),
         (["fedprox:algorithm.mu=1"], {}, "--search is missing for fedavg"),
         (["solver.lr=1e-4..1e-1"], {}, "--trials: the number of trials is missing"),
+        (["seed=1,2,3"], {}, "a search cannot vary seed"),
+        (["data.dev_share=0.1,0.5"], {}, "other values of data are not comparable"),
     ],
 )
 def test_a_mistake_is_explained(searches: list[str], options: dict[str, Any], message: str) -> None:
@@ -178,6 +183,7 @@ def test_a_suite_searches_with_the_same_number_of_trials_for_every_row_also_for_
         ("solver.lr: [1e-3, 0.01, 0.1]", "solver.lr: 1e-3..0.1", "the number of trials is missing"),
         ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {at: other", "tune.at names the column"),
         ("at: mild", "at: mild\n  rows: {FedAgv: {}}", "suite tuned: tune names the row 'FedAgv', .* Did you mean 'FedAvg'"),
+        ("solver.lr: [1e-3, 0.01, 0.1]", "partition.alpha: [1, 9]", "tune: a search cannot vary partition.alpha"),
         ("at: mild", "at: mlid", "tune: at names the column 'mlid', .* Did you mean 'mild'"),
         ("fixed: {algorithm: fedavg}", "fixed: {algorithm: fedavg}, x: {}}\n    tune: {rows: {other: {}}", "names the row"),
     ],
@@ -193,7 +199,7 @@ def count_trials_of_another_grid(folder: Path) -> str:
     shutil.copytree(folder, copy)
     (copy / "suite.yaml").write_text(SUITE.replace("[1e-3, 0.01, 0.1]", "[0.01, 0.1]"))
     text = describe_search(load_benchmark(copy).tuned["methods"])
-    assert "with 2 trials of 1 seed for each row" in text
+    assert "with 2 trials of 1 seed for each row of this list" in text
     return text.partition("further trials: ")[2].partition(".")[0]
 
 
@@ -218,7 +224,7 @@ def test_motet_bench_searches_first_and_uses_the_settings_that_are_best_on_the_d
     rates = {(c.row, c.column): c.run.config.solver.get("lr") for c in benchmark.cells}
     assert rates["FedAvg", "mild"] == rates["FedAvg", "strong"] == best
     markdown = (tmp_path / "out" / "results.md").read_text()
-    assert "in the column mild, with 3 trials of 1 seed for each row (trials: rounds=1)" in markdown
+    assert "in the column mild, with 3 trials of 1 seed for each row of this list (trials: rounds=1)" in markdown
     assert f"| FedAvg | all | accuracy {scores[best][1]:.4f} | `solver.lr={best}` |" in markdown  # type: ignore[index]
     assert "Earlier searches" not in markdown
     again = CliRunner().invoke(app, words)

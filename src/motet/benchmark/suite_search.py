@@ -157,6 +157,16 @@ def choose_settings(searches: Sequence[RowSearch], store: RunStore) -> dict[str,
     return chosen
 
 
+def describe_unsearched(rows: Sequence[TunedRow], methods: Sequence[str]) -> str:
+    """Say which methods of a table were not searched while others were; empty if all or none were."""
+    searched = {row.choice.method for row in rows}
+    others = [method for method in methods if method not in searched]
+    if not searched.intersection(methods) or not others:
+        return ""
+    names = ", ".join(method for method in methods if method in searched)
+    return f"Settings were searched for {names}, but not for {', '.join(others)}."
+
+
 def tuned_settings(chosen: Mapping[str, Sequence[TunedRow]]) -> dict[CellPath, dict[str, Any]]:
     """Return the chosen settings by cell, as changes to its recipe."""
     return {
@@ -176,8 +186,8 @@ def describe_search(rows: Sequence[TunedRow]) -> str:
         recipe = f" (trials: {changes})" if changes else ""
         sentences.append(
             f"Settings were chosen on the development set{where}, with {trials} trials of {seeds} "
-            f"{'seed' if seeds == 1 else 'seeds'} for each row{recipe}; the table has other seeds, and the test set was not "
-            "read for the choice."
+            f"{'seed' if seeds == 1 else 'seeds'} for each row of this list{recipe}; the table has other seeds, and the test "
+            "set was not read for the choice."
         )
     if earlier := [f"{row.earlier_trials} for {row.choice.method}" for row in rows if row.earlier_trials]:
         sentences.append(f"Earlier searches with another grid had further trials: {', '.join(earlier)}.")

@@ -26,13 +26,15 @@ from motet.experiment.loop.metrics_log import read_metrics
 from motet.experiment.loop.scores import is_lower_better
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings, parse_overrides
 from motet.experiment.recipe.yaml_files import parse_yaml
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import count_of, use_minus_signs
 from motet.transport.json_files import write_json
 from motet.transport.private_files import write_atomically
 
 DEFAULT_DEV_SHARE = 0.1
 RANGE = ".."  # solver.lr=1e-4..1e-2 draws from a range, evenly on a log scale
 Values = tuple[Any, ...]
+# These decide what is measured. A search over them would compare scores on other texts, or choose a lucky seed.
+_FIXED_SECTIONS = ("seed", "data", "partition", "evaluation")
 DEV_BEST = MetricSpec("dev-best", PRIMARY_METRIC)
 
 
@@ -60,6 +62,11 @@ class SearchKey:
     @staticmethod
     def from_values(path: str, values: Any) -> SearchKey | None:
         """Return the key of a list of values, or of a range as a text. None if it is neither."""
+        if (section := path.partition(".")[0]) in _FIXED_SECTIONS:
+            raise ConfigError(
+                f"a search cannot vary {path}: trials with other values of {section} are not comparable. Search settings of "
+                "the method, such as solver.lr; to compare settings of the data, make them columns of a suite."
+            )
         try:
             if isinstance(values, list):
                 return SearchKey(path, tuple(map(_parse_value, values))) if values else None
@@ -99,6 +106,7 @@ class Choice:
     values: Mapping[str, Any]
     edges: tuple[str, ...] = ()
     ties: int = 0  # other trials with the same score
+    failed: int = 0  # trials without a score
     problem: str = ""  # why there is no score
 
     @property
@@ -106,7 +114,8 @@ class Choice:
         """What a reader should know about the choice, for a cell of a table."""
         trials = "1 other trial has" if self.ties == 1 else f"{self.ties} other trials have"
         ties = (f"{trials} the same score",) if self.ties else ()
-        return "; ".join((*ties, *self.edges)) or "–"
+        failed = (f"{count_of(self.failed, 'trial')} failed",) if self.failed else ()
+        return "; ".join((*failed, *ties, *self.edges)) or "–"
 
 
 @dataclass(frozen=True)
@@ -230,6 +239,7 @@ def choose_trial(
         values=dict(best.values),
         edges=edges,
         ties=ties,
+        failed=len(trials) - len(finished),
     )
 
 
@@ -283,6 +293,7 @@ def write_choices(folder: Path, choices: Sequence[Choice]) -> None:
             "settings": dict(c.values),
             "edges": c.edges,
             "ties": c.ties,
+            "failed": c.failed,
         }
         for c in choices
     }
