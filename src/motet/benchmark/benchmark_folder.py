@@ -13,7 +13,7 @@ from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, o
 from motet.benchmark.measured_settings import ADVICE_FILE, MeasuredSetting, collect_settings, settings_to_dict
 from motet.benchmark.overview import draw_overview, rank_methods, render_overview, render_verdicts
 from motet.benchmark.render import describe_tests, render_latex, render_legend, render_markdown
-from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
+from motet.benchmark.result_tables import ResultTable, add_search, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore, find_renamed_runs
 from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
 from motet.benchmark.suite_search import RowSearch, TunedRow, build_searches, choose_settings, tuned_settings
@@ -146,7 +146,7 @@ class Benchmark:
             tables = {name: {**table, **toy, "title": titles[name]} for name, table in suite.tables.items()}
             suite = replace(suite, tables=tables)
         return [
-            replace(t, tuned=tuple(self.tuned.get(t.name, ()))) for t in build_tables(suite, self.cells, self.store)
+            add_search(table, self.tuned.get(table.name, ())) for table in build_tables(suite, self.cells, self.store)
         ]
 
     def settings(self, tables: Sequence[ResultTable]) -> list[MeasuredSetting]:

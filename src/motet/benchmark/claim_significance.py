@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motet.benchmark.claims import CellKey, Claim, Verdict
-from motet.benchmark.column_significance import pair_entries
+from motet.benchmark.column_significance import have_one_corpus, pair_entries
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_entry import TableEntry, format_interval, format_p_value
 from motet.benchmark.table_metrics import TableMetric
@@ -133,7 +133,7 @@ class ClaimTable:
         return [column for column, metric in self.metrics.items() if metric.is_score]
 
     def check(self, claims: Sequence[str]) -> list[ClaimResult]:
-        """Check every claim. Cells that were not run, or lack seeds, are skipped."""
+        """Check every claim. Cells that were not run, lack seeds, or have other corpora in one column, are skipped."""
         parsed = [part for claim in claims for part in self._split_by_kind(Claim.parse(claim))]
         tests = [list(self._test_claim(claim)) for claim in parsed]
         conclusive = [test for row_tests in tests for test in row_tests if test.is_conclusive]
@@ -175,8 +175,12 @@ class ClaimTable:
 
     def _has_numbers(self, left: CellKey, right: CellKey) -> bool:
         entries = [self._entry(key) for key in (left, right)]
-        is_partial = any(entry.is_partial for entry in entries)
-        return entries[0].mean is not None and len(entries[0].values) == len(entries[1].values) and not is_partial
+        if entries[0].mean is None or len(entries[0].values) != len(entries[1].values):
+            return False
+        is_mistake = left.column == right.column and not have_one_corpus(
+            [*entries[0].runs, *entries[1].runs], self.store
+        )
+        return not is_mistake and not any(entry.is_partial for entry in entries)
 
     def _entry(self, key: CellKey) -> TableEntry:
         return self.entries.get(key.row, {}).get(key.column, TableEntry())

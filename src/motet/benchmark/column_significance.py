@@ -97,11 +97,13 @@ def compare_entries(
     metric: TableMetric | None,
     store: RunStore,
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare pairs of entries. Empty if they do not have the same seeds, or too few seeds and no examples.
+    """Compare pairs of entries. Empty if they do not have the same seeds and corpus, or too few seeds and no examples.
 
     Statistics of clients need the same clients, too: those of another partition have the same names and other texts.
     """
     if len({len(entry.values) for entry in entries.values()}) != 1 or any(e.is_partial for e in entries.values()):
+        return {}
+    if not have_one_corpus((run for entry in entries.values() for run in entry.runs), store):
         return {}
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if metric is not None and (statistic := metric.client_statistic):
@@ -116,6 +118,12 @@ def compare_entries(
         for a, b in pairs:
             comparisons[a, b] = compare_methods(column.runs[a], column.runs[b], column.shared)
     return {pair: comparison for pair, comparison in comparisons.items() if comparison is not None}
+
+
+def have_one_corpus(runs: Iterable[str], store: RunStore) -> bool:
+    """Return whether all finished runs have the same task and corpora. Scores on other texts cannot be compared."""
+    summaries = [summary for run in runs if (summary := store.summary(run)) is not None]
+    return len({(summary["task"], summary["dataset"]) for summary in summaries}) < 2
 
 
 def pair_entries(first: TableEntry, second: TableEntry, metric: TableMetric | None, store: RunStore) -> PairedRuns:

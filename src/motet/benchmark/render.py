@@ -23,7 +23,7 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     if any(entry.is_best for entry in entries):
         parts.append("**bold**: best mean of the column")
     if any(c.is_about_methods for c in comparisons):
-        parts.append("≈: not significantly different from the best")
+        parts.append("≈: not significantly different from the best, which does not mean equal")
     if any(not c.is_about_methods for c in comparisons):
         parts.append(
             f"fewer than {MIN_SEEDS} seeds: the differences are about these trained models, not about the methods, so "
@@ -55,7 +55,7 @@ def describe_tests(tables: Sequence[ResultTable]) -> str:
             f"p ≥ {SIGNIFICANCE_LEVEL:g}"
         )
     if _has_columns_without_examples(tables):
-        parts.append("°: the number does not follow from per-example scores")
+        parts.append("°: the number does not follow from per-example scores, or the rows have other texts")
     if any(claim.p_value is not None for table in tables for claim in table.claims):
         parts.append(
             "claims: 95 % interval of one difference, p of the verdict with Holm's correction for all claims of a table"
@@ -87,6 +87,7 @@ def render_markdown(
         f"### {table.title}",
         _render_scores(table),
         legend,
+        _caveats_sentence(table),
         table.note,
         arrange_claims(claim_lines(table)),
         figure,
@@ -157,6 +158,10 @@ def _metrics_sentence(table: ResultTable) -> str:
     return f"Metrics: {table.metric_details}." if table.metric_details else ""
 
 
+def _caveats_sentence(table: ResultTable) -> str:
+    return f"**Compare with care.** {' '.join(table.caveats)}" if table.caveats else ""
+
+
 def claim_lines(table: ResultTable) -> list[str]:
     """Describe the verdict on each claim whose cells were run."""
     return [f"{VERDICT_MARKS[result.verdict]} {result.describe()}" for result in table.claims if result.compared]
@@ -179,6 +184,7 @@ def render_latex(table: ResultTable, label: str, legend: str = "") -> str:
     if table.bounds:
         lines += [r"    \midrule", *(f"    {_latex_row(table, row)}" for row in table.bounds)]
     lines += [r"    \bottomrule", r"  \end{tabular}"]
+    legend = _join([legend, _caveats_sentence(table)]).replace("\n\n", " ")
     if legend:
         lines += [r"  \par\medskip", f"  \\parbox{{\\linewidth}}{{\\footnotesize {_latex_from_markdown(legend)}}}"]
     return "\n".join([*lines, r"\end{table}", ""])

@@ -12,9 +12,10 @@ import numpy as np
 from motet.benchmark.cells import Cell
 from motet.benchmark.claim_significance import ClaimResult, ClaimTable
 from motet.benchmark.column_significance import Entries, rank_column
+from motet.benchmark.row_caveats import find_caveats
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TableSpec
-from motet.benchmark.suite_search import TunedRow
+from motet.benchmark.suite_search import TunedRow, describe_unsearched
 from motet.benchmark.table_entry import TableEntry, describe_difference
 from motet.benchmark.table_metrics import PRIMARY_METRIC, TableMetric
 from motet.experiment.commands.run_summary import describe_metrics
@@ -38,6 +39,7 @@ class ResultTable:
     tuned: tuple[TunedRow, ...] = ()  # settings that were chosen on the development set
     over_rounds: bool = False  # all columns show the same metric, after different rounds
     axis_labels: Mapping[str, str] = field(default_factory=dict)  # the metric and unit of each column
+    caveats: tuple[str, ...] = ()  # what a reader must know before comparing the rows
 
     def is_without_examples(self, column: str) -> bool:
         """Return whether the examples of the test set play no part in the test of a column."""
@@ -69,6 +71,12 @@ def build_tables(suite: Suite, cells: Sequence[Cell], store: RunStore) -> list[R
     """Build every table that has cells."""
     names = dict.fromkeys(cell.table for cell in cells)
     return [_build_table(suite, name, [c for c in cells if c.table == name], store) for name in names]
+
+
+def add_search(table: ResultTable, tuned: Sequence[TunedRow]) -> ResultTable:
+    """Return the table with the settings that a search has chosen, and a caveat if it left methods out."""
+    caveats = [text for text in (*table.caveats, describe_unsearched(tuned, table.rows)) if text]
+    return replace(table, tuned=tuple(tuned), caveats=tuple(caveats))
 
 
 def metrics_by_run(suite: Suite, cells: Sequence[Cell]) -> dict[str, list[TableMetric]]:
@@ -108,6 +116,7 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         software=software,
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
         axis_labels=_axis_labels(spec, headings),
+        caveats=find_caveats(cells, methods, {c: list(_column_metrics(spec, c).values()) for c in columns}, store),
     )
 
 

@@ -31,6 +31,7 @@ import numpy as np
 
 SIGNIFICANCE_LEVEL = 0.05
 MIN_SEEDS = 5  # for a conclusion about methods
+MIN_EXAMPLES = 30  # with fewer, the mean of right and wrong answers is far from a normal distribution
 ROUNDING_ERROR = 1e-9  # scores in percent that differ by less are equal
 Statistic = Callable[[np.ndarray, int], np.ndarray]  # maps column means (last axis) and the sample size to a number
 

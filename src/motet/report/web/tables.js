@@ -58,7 +58,7 @@ function showResultTables() {
     ...(isAboutMethods
       ? [
         "shaded: best mean of the column",
-        "≈: not significantly different from the best (t-test over seeds and test examples, Holm's correction, p ≥ 0.05)",
+        "≈: not significantly different from the best, which does not mean equal (t-test over seeds and test examples, Holm's correction, p ≥ 0.05)",
       ]
       : ["too few seeds to say which method is best; differences are about these trained models"]),
     "in parentheses: the paper's number",
@@ -82,7 +82,8 @@ function showResultTables() {
     }
     const metrics = table.metric_details ? `Metrics: ${table.metric_details}.` : "";
     const software = table.software ? `Made with ${table.software}.` : "";
-    for (const note of [table.note, metrics, software].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
+    const caveats = table.caveats?.length ? `Compare with care. ${table.caveats.join(" ")}` : "";
+    for (const note of [caveats, table.note, metrics, software].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
     const claims = table.claims.filter((claim) => claim.compared);
     if (claims.length) section.append(createElement("ul", { class: "claims" }, ...claims.map(claimItem)));
   }
