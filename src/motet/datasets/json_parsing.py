@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from motet.core.errors import DataError
 
+
+def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Python would keep only the last of several values with the same name."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"an object has the name '{name}' twice")
+    return row
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_to_object)
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def parse_json(place: str, text: str, advice: str) -> Any:
     """Return the value of a JSON text; `place` says where it is, and `advice` ends the sentence of an error."""
     try:
-        value = json.loads(text)
+        value = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: invalid JSON ({error}){advice}") from None
     check_characters(place, value, text)

@@ -13,14 +13,13 @@ from motet.datasets.column_names import add_fixed_columns, empty_column_error, m
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
 from motet.datasets.json_arrow import log_columns, read_json_batches
-from motet.datasets.json_parsing import check_characters, find_field, list_fields, parse_json
+from motet.datasets.json_parsing import DECODER, check_characters, find_field, list_fields, parse_json
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.squad_json import parse_squad
 
 _OBJECTS = re.compile(rb"\s*\[\s*\{")
 HEAD_SIZE = 100
 _BLANK = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
 
 
 class JsonRows:
@@ -152,7 +151,7 @@ class JsonArray:
         self._peek()
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._buffer, self._position)
+                value, end = DECODER.raw_decode(self._buffer, self._position)
             except (ValueError, RecursionError) as error:
                 if not self._fill():
                     raise self._error(str(error)) from None
