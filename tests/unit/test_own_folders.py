@@ -112,6 +112,10 @@ def test_split_files_with_different_names_have_no_domain(tmp_path: Path) -> None
         ({"train.csv": "text\na\n", "train.jsonl": "{}"}, "'train.csv' and 'train.jsonl' seem to hold the same rows"),
         ({"a.csv": "text,label\na,x\n", "b.csv": "text\nb\n"}, "b.csv, line 2: column 'label' has no value, but a.csv"),
         ({"a.csv": "text\na\n", "b.csv": "text,label\nb,x\n"}, "a.csv, line 2: column 'label' has no value, but b.csv"),
+        (
+            {"train.csv": "text,label\na,x\n", "test.csv": "text,label\n"},
+            "there are test files without rows. Remove them",
+        ),
         ({"README.md": "text", "x.bin": b"\0\1"}, "there is no data file in"),
     ],
 )
@@ -119,6 +123,12 @@ def test_doubtful_folders_are_an_error(files: dict[str, str | bytes], message: s
     with pytest.raises(DataError) as error:
         read(write_files(tmp_path, files))
     assert message in str(error.value)
+
+
+def test_files_without_rows_are_a_warning(tmp_path: Path) -> None:
+    rows = "text,label\na,x\nb,y\n"
+    corpus = read(write_files(tmp_path, {"north.csv": rows, "south.csv": "text,label\n", "west.csv": rows}))
+    assert corpus.report.warnings == ("Files without rows: south.csv.",)
 
 
 def test_pattern_selects_files(tmp_path: Path) -> None:

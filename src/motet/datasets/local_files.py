@@ -17,6 +17,7 @@ from motet.datasets.data_file import NO_GROUP, DataFile, ReadOptions
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, TEXT, require_format
 from motet.datasets.hdf5_store import is_store, read_store
+from motet.datasets.inspection.finding import MAX_LISTED, list_first
 from motet.datasets.local_folders import FilePart, plan_folder
 from motet.datasets.lost_columns import warn_of_lost_columns
 from motet.datasets.raw_table import TableBuilder
@@ -78,6 +79,10 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
     )
     if num_train == 0:
         raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
+    if num_train == builder.num_rows and any(part.split == "test" for part in parts):
+        raise DataError(f"{name}: there are test files without rows. Remove them, or add the rows.")
+    if empty := [log.relative_name(path) for path, size in sizes.items() if not size]:
+        log.warn(f"Files without rows: {list_first(empty, MAX_LISTED)}.")
     task, columns = convert_table(name, builder, options, log, num_train)
     report = log.build_report(builder.num_rows)
     if num_train < builder.num_rows:
