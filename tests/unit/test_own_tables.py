@@ -111,6 +111,20 @@ def test_blanks_around_column_names_and_labels_are_removed(tmp_path: Path) -> No
     assert spaces.report.changes == {"labels with blanks around them, which were removed": 2}  # in train and test
 
 
+def test_invisible_characters_around_column_names_are_removed(tmp_path: Path) -> None:
+    corpus = read(tmp_path / "t.csv", "\ufeff\ufefftext,label\u200b\na,x\nb,y\n")
+    assert train_rows(corpus, "text", "label") == [("a", "x"), ("b", "y")]
+
+
+@pytest.mark.parametrize("end", ["", "e,y\n\n"], ids=["arrow", "python"])
+def test_quotation_marks_after_a_blank_are_counted(end: str, tmp_path: Path) -> None:
+    warnings = read(tmp_path / "t.csv", f'label,text\nx, "a"\ny,"""b"""\nx,""" c"\n{end}').report.warnings
+    message = (
+        "fields in quotation marks, which are part of the text: 1. Remove the blanks before them if they mark fields."
+    )
+    assert warnings == (f"t.csv: {message}",)
+
+
 def test_quoted_fields_of_several_lines_are_counted(tmp_path: Path) -> None:
     corpus = read(tmp_path / "t.csv", 'text,label\n"one\ntwo, ""three""",a\nfour,b\n')
     assert train_rows(corpus, "text") == [('one\ntwo, "three"',), ("four",)]
@@ -200,6 +214,12 @@ def test_parquet_values_are_checked(tmp_path: Path) -> None:
         ("t.jsonl", '{"text": "a", "label": "x"}\n{"text": "\\ud83d", "label": "x"}\n', r"line 2: \ud83d is half of a"),
         ("t.json", '[{"text": "\\udc00", "label": "x"}]', r"row 1: \udc00 is half of a surrogate pair"),
         ("t.jsonl", b'{"text": "a", "label": "x"}\n' * 3 + b'{"text": "\xff\xfe", "label":\n', "line 4: invalid JSON"),
+        (
+            "t.jsonl",
+            '{"text": "a", "label": "x", "label": "y"}',
+            "line 1: invalid JSON (an object has the name 'label' twice)",
+        ),
+        ("t.json", '[{"text": "a", "text": "b"}]', "invalid JSON (an object has the name 'text' twice)"),
         ("t.json", '[{"text": "a", "label": "x"}, {"text"', "t.json, after row 1: invalid JSON"),
         ("t.jsonl", "[" * 100_000, "line 1: invalid JSON"),
         ("t.jsonl", '{"text": "a", "label": "x"}\n\n[1]\n', "line 3: expected a JSON object, found list"),

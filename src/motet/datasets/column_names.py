@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from motet.core.errors import DataError
@@ -11,12 +11,18 @@ from motet.datasets.data_file import GROUP_COLUMNS, NO_GROUP, DataFile
 from motet.datasets.raw_table import TableBuilder
 
 NUMBERED = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm")
+INVISIBLE = "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060"  # such as a second byte-order mark
 TOP_LEVEL_KEYS = ("text", "label", "client")  # data.text; all others are in data.columns
 
 
 def config_key(name: str) -> str:
     """Return the key of the recipe that names a column."""
     return f"data.{name}" if name in TOP_LEVEL_KEYS else f"data.columns.{name}"
+
+
+def clean_names(header: Iterable[str]) -> list[str]:
+    """Return the names of columns without blanks and invisible characters around them."""
+    return [name.strip().strip(INVISIBLE).strip() for name in header]
 
 
 def is_number(name: str | None) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.csv
 from motet.core.errors import DataError
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
-from motet.datasets.quote_counter import QuoteCounter, looks_quoted
+from motet.datasets.quote_counter import QuoteCounter
 from motet.datasets.raw_table import TableBuilder
 
 BLOCK_SIZE = 1 << 22
@@ -93,7 +93,9 @@ def read_delimited_batches(
     """Add the rows of a file to the table. Return False, and add nothing, if the file needs the slow reader."""
     if width < 2 or dialect.skips_blanks or file.encoding.name != "utf-8" or len(dialect.delimiter.encode()) > 1:
         return False
-    batches = BatchReader(dialect=dialect, width=width, indices=indices, table=TableBuilder(), counter=QuoteCounter())
+    batches = BatchReader(
+        dialect=dialect, width=width, indices=indices, table=TableBuilder(), counter=QuoteCounter(dialect.has_quotes)
+    )
     batches.table.start_file(file.name, "line")
     try:
         with open_binary(file.path) as stream:
@@ -144,7 +146,7 @@ class BatchReader:
         numbers = (number + last_lines - num_lines + 1)[has_header:]
         for row in np.flatnonzero(num_lines > 1).tolist():
             self.counter.add_row(int(number + last_lines[row] - num_lines[row] + 1), int(num_lines[row]))
-        self._add_rows(self._parse(block, has_header), numbers, b'"' in block.data)
+        self._add_rows(self._parse(block, has_header), numbers, self.counter.prefix.encode() in block.data)
         return number + len(block.line_feeds)
 
     def _parse(self, block: Block, has_header: bool) -> pa.Table:
@@ -172,15 +174,10 @@ class BatchReader:
         start = 0
         for batch in rows.to_batches():
             arrays = {name: batch.column(str(i)) for name, i in self.indices.items()}
-            if may_be_quoted and not self.dialect.has_quotes:
-                self.counter.num_quoted += sum(_count_quoted(array) for array in arrays.values())
+            for array in arrays.values() if may_be_quoted else ():
+                self.counter.add_fields(array.filter(pc.starts_with(array, self.counter.prefix)).to_pylist())
             self.table.add_rows(_to_range(numbers[start : start + len(batch)]), arrays)
             start += len(batch)
-
-
-def _count_quoted(array: pa.Array) -> int:
-    candidates = array.filter(pc.and_(pc.starts_with(array, '"'), pc.ends_with(array, '"')))
-    return sum(looks_quoted(text) for text in candidates.to_pylist())
 
 
 def _to_range(numbers: np.ndarray) -> range | list[int]:

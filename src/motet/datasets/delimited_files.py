@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import chain
 
 from motet.core.errors import DataError, first_line
-from motet.datasets.column_names import is_headerless, map_columns
+from motet.datasets.column_names import clean_names, is_headerless, map_columns
 from motet.datasets.data_file import DataFile
 from motet.datasets.delimited_arrow import Dialect, read_delimited_batches
 from motet.datasets.original_files import parse_csv_line
-from motet.datasets.quote_counter import QuoteCounter, looks_quoted
+from motet.datasets.quote_counter import QuoteCounter
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.text_encoding import VALID_UTF8
 
@@ -42,7 +42,7 @@ def _read(file: DataFile, table: TableBuilder, is_slow_allowed: bool) -> bool:
     if header_row is None:
         raise DataError(f"{file.name}: the file has no rows; expected at least one.")
     if dialect.has_header:
-        header = [name.strip() for name in header_row[1]]
+        header = clean_names(header_row[1])
     else:
         header = [str(i + 1) for i in range(len(header_row[1]))]
         rows = chain([header_row], rows)
@@ -53,7 +53,7 @@ def _read(file: DataFile, table: TableBuilder, is_slow_allowed: bool) -> bool:
         return True
     if not is_slow_allowed:
         return False
-    counter = QuoteCounter()
+    counter = QuoteCounter(dialect.has_quotes)
     filled = (row for row in rows if len(header) == 1 or any(field.strip() for field in row[1]) or len(row[1]) > 1)
     checked = (_check_width(file, row, len(header)) for row in filled)
     _add_rows(table, indices, (_count_quotes(counter, row, dialect, indices.values()) for row in checked))
@@ -101,7 +101,7 @@ def _detect_delimiter(file: DataFile, line: str) -> str:
         return "\t"
     known = {column or name for name, column in file.options.column_names.items()}
     header = line.replace("\r", " ").strip("\n ")
-    candidates = {d: [name.strip() for name in next(csv.reader([header], delimiter=d), [])] for d in DELIMITERS}
+    candidates = {d: clean_names(next(csv.reader([header], delimiter=d), [])) for d in DELIMITERS}
     scores = {d: (len(known & set(names)), len(names)) for d, names in candidates.items()}
     if max(score for score, _ in scores.values()) > 0:
         return max(DELIMITERS, key=lambda d: scores[d][0])
@@ -182,6 +182,5 @@ def _count_quotes(counter: QuoteCounter, row: NumberedRow, dialect: Dialect, ind
     number, fields = row
     if dialect.has_quotes:
         counter.add_row(number, sum(field.count("\n") for field in fields) + 1)
-    else:
-        counter.num_quoted += sum(looks_quoted(fields[i]) for i in indices)
+    counter.add_fields(fields[i] for i in indices)
     return row

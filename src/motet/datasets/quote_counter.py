@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from motet.datasets.data_file import DataFile
@@ -9,11 +10,24 @@ from motet.datasets.data_file import DataFile
 
 @dataclass
 class QuoteCounter:
-    """Counts fields in quotation marks that are part of the text, and rows of several lines."""
+    """Counts fields in quotation marks that are part of the text, and rows of several lines.
 
+    If quotation marks enclose fields, those after a blank are part of the text.
+    """
+
+    has_quotes: bool = False  # whether quotation marks enclose fields
     num_quoted: int = 0
     num_multiline: int = 0
     longest: tuple[int, int] = (0, 0)  # number of lines, first line
+
+    @property
+    def prefix(self) -> str:
+        """The start of a field that is counted."""
+        return ' "' if self.has_quotes else '"'
+
+    def add_fields(self, fields: Iterable[str]) -> None:
+        """Count fields such as "text" if quotation marks do not enclose fields; otherwise, those with blanks before."""
+        self.num_quoted += sum(field.startswith(self.prefix) and looks_quoted(field.strip(" ")) for field in fields)
 
     def add_row(self, number: int, num_lines: int) -> None:
         """Count a row that starts at line `number`, if it has several lines."""
@@ -23,9 +37,10 @@ class QuoteCounter:
 
     def write_notes(self, file: DataFile) -> None:
         if self.num_quoted:
+            advice = "Remove the blanks before them" if self.has_quotes else "Set data.quoting=csv"
             file.log.warn(
-                f"{file.name}: fields in quotation marks, which are part of the text: {self.num_quoted:,}. Set "
-                "data.quoting=csv if they mark fields."
+                f"{file.name}: fields in quotation marks, which are part of the text: {self.num_quoted:,}. {advice} if they "
+                "mark fields."
             )
         if self.num_multiline:
             file.log.note(

@@ -9,7 +9,7 @@ from typing import Any
 from motet.core.errors import ConfigError, DataError, first_line
 from motet.core.install_hint import install_command
 from motet.core.suggestions import did_you_mean
-from motet.datasets.column_names import is_headerless, map_columns
+from motet.datasets.column_names import clean_names, is_headerless, map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
 from motet.datasets.raw_table import OPTIONAL_VALUES, REMOVE_OR_RENAME, TableBuilder
@@ -63,7 +63,7 @@ def _choose_sheet(file: DataFile, book: Any) -> Any:
 def _add_rows(file: DataFile, table: TableBuilder, rows: list[tuple[int, list[Any]]]) -> None:
     if not rows:
         raise DataError(f"{file.name}: the sheet is empty; expected column names and rows.")
-    header = ["" if value is None else str(value).strip() for value in rows[0][1]]
+    header = clean_names("" if value is None else str(value) for value in rows[0][1])
     if is_headerless(file):
         header = [str(i + 1) for i in range(len(header))]
     else:

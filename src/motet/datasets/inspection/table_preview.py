@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
+from motet.datasets.column_names import clean_names
 from motet.datasets.compression import strip_compression_suffix
 from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.delimited_files import open_table
@@ -70,7 +71,7 @@ def _name_columns(rows: list[list[str]]) -> Iterable[Mapping[str, Any]]:
         return []
     header = [str(number) for number in range(1, len(rows[0]) + 1)]  # the recipe counts columns from 1
     if _is_header(rows[0], rows[1:]):
-        header = [name.strip() for name in rows.pop(0)]
+        header = clean_names(rows.pop(0))
     named = [name for name in header if name]
     if len(set(named)) < len(named):  # the reader says which name occurs twice
         return []
