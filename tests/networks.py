@@ -152,9 +152,9 @@ def find_free_port() -> int:
 
 
 @contextmanager
-def run_mosquitto(folder: Path, *settings: str) -> Iterator[str]:
-    """Run a mosquitto broker on loopback, and yield its address once it accepts connections."""
-    port = find_free_port()
+def run_mosquitto(folder: Path, *settings: str, port: int | None = None) -> Iterator[str]:
+    """Run a mosquitto broker on loopback, and yield its address once it accepts connections. It ends by SIGKILL."""
+    port = port or find_free_port()
     config = folder / "mosquitto.conf"
     lines = [f"listener {port} 127.0.0.1", f"user {getpass.getuser()}", *(settings or ("allow_anonymous true",))]
     config.write_text("\n".join(lines) + "\n")

@@ -501,7 +501,9 @@ def test_mqtt_with_tls_needs_the_password(certificates: Path, tmp_path: Path) ->
         key = ServerKey.generate()
         serve_mqtt(connections, right, key)
         assert try_to_join(lambda: MqttServerLink(right, key.public, "client-0")) == "accepted"
-        assert isinstance(try_to_join(lambda: MqttServerLink(wrong, key.public, "client-0")), RunError)
+        error = try_to_join(lambda: MqttServerLink(wrong, key.public, "client-0"), seconds=600.0)
+        assert isinstance(error, ConfigError), "a wrong password stays wrong, so the client does not try again"
+        assert "rejected the user 'motet' (Not authorized); check --user and MOTET_MQTT_PASSWORD." in str(error)
         with pytest.raises(RunError, match="rejected the server"):
             serve_mqtt(Connections(make_admission("client-0")), wrong, key)
         connections.stop_listening()

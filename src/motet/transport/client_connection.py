@@ -17,9 +17,9 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.display_text import clean_text
 from motet.transport.framing import OutgoingMessage
 from motet.transport.journal import Journal
+from motet.transport.link_errors import RejectedLoginError, UntrustedServerError
 from motet.transport.message_limits import JOIN_ANSWER, REQUEST_CONTENTS, MessageLimits
 from motet.transport.requests import Reply, Request
-from motet.transport.tls_diagnosis import UntrustedServerError
 from motet.wire import deserialize
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts to reach the server
@@ -172,13 +172,14 @@ class ClientConnection:
                     link.close()
 
     def _has_given_up(self, error: ConnectionError) -> bool:
-        """Give up if the server was unreachable for too long, or TLS fails for good.
+        """Give up if the server was unreachable for too long, or the settings of this client are wrong.
 
         A quiet link counts as connected until it breaks.
         """
         if self.link is not None:
             self.last_connected = time.monotonic()
-        if isinstance(error, UntrustedServerError) and self.setup is None:  # later, the server may be under repair
+        has_wrong_settings = isinstance(error, UntrustedServerError | RejectedLoginError)
+        if has_wrong_settings and self.setup is None:  # later, the server may be under repair
             self.inbox.put(ConfigError(str(error)))
             return True
         if time.monotonic() - self.last_connected > self.give_up_after:

@@ -15,7 +15,6 @@ import logging
 import queue
 import re
 import secrets
-import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,86 +24,26 @@ from motet.core.errors import RunError, WireError
 from motet.core.script import ClientId
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import MessageAssembler, OutgoingMessage
+from motet.transport.link_errors import RejectedLoginError, TlsError
 from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.mqtt_broker import BrokerConfig, topic_name
 from motet.transport.mqtt_encryption import (
     CLOSING_BYTES,
     ClientHandshake,
     LinkNames,
-    SealedLink,
     ServerHandshake,
     ServerKey,
     is_hello,
 )
+from motet.transport.mqtt_flow_control import FlowControl
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
-from motet.transport.tls_diagnosis import TlsError
 
 _log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
 FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must have an encrypted link to the server
-SEND_TIMEOUT = 60.0  # seconds in which the receiver must acknowledge a chunk
 LAST_MESSAGE_TIMEOUT = 3.0  # seconds in which the last message of a server that stopped must arrive
-WINDOW = 8  # unacknowledged chunks per link
-_CHUNK, _ACK, _CLOSE = b"c", b"a", b"x"  # kinds of packets
-_ACK_COUNT = struct.Struct("<Q")  # the number of chunks received
 _LINK_NAME = re.compile(r"[0-9a-f]{32}")
-
-
-class _FlowControl:
-    """One end of a link: sends sealed packets on `topic`, with at most `WINDOW` chunks ahead of the acknowledgements.
-
-    Acknowledgements go from end to end, because a broker drops messages if it receives more than it can deliver.
-    """
-
-    def __init__(self, client: Any, broker: BrokerConfig, topic: str, sealed: SealedLink) -> None:
-        self.client, self.broker, self.topic, self.sealed = client, broker, topic, sealed
-        self.messages_sent = self.chunks_sent = self.chunks_acknowledged = self.chunks_received = 0
-        self.changed, self.closed = threading.Condition(), False
-        self.publish_lock = threading.Lock()  # packets are published in the order in which they are sealed
-
-    def send(self, message: OutgoingMessage) -> None:
-        for chunk in message.chunks(self.messages_sent, self.broker.chunk_bytes):
-            with self.changed:
-                self.changed.wait_for(lambda: self.closed or self._has_window(), SEND_TIMEOUT)
-                if self.closed or not self._has_window():
-                    raise ConnectionError("the link broke while sending")
-                self.chunks_sent += 1
-            self._publish(_CHUNK, chunk)
-        self.messages_sent += 1
-
-    def open_chunk(self, packet: bytes) -> bytes | None:
-        """Return the chunk in a packet, and acknowledge it. Other packets are processed here; forged ones are ignored."""
-        content = self.sealed.open(packet)
-        if content is None:
-            return None
-        kind, body = content
-        if kind == _CLOSE:
-            raise ConnectionError("the other end closed it")
-        if kind == _ACK and len(body) == _ACK_COUNT.size:
-            with self.changed:
-                self.chunks_acknowledged = max(self.chunks_acknowledged, _ACK_COUNT.unpack(body)[0])
-                self.changed.notify_all()
-        if kind != _CHUNK:
-            return None
-        self.chunks_received += 1
-        if self.chunks_received % (WINDOW // 2) == 0:
-            self._publish(_ACK, _ACK_COUNT.pack(self.chunks_received))
-        return body
-
-    def close(self, notify_peer: bool = True) -> None:
-        with self.changed:
-            was_closed, self.closed = self.closed, True
-            self.changed.notify_all()
-        if notify_peer and not was_closed:
-            self._publish(_CLOSE, b"")
-
-    def _publish(self, kind: bytes, body: bytes) -> None:
-        with self.publish_lock:
-            self.client.publish(self.topic, self.sealed.seal(kind, body), self.broker.qos)
-
-    def _has_window(self) -> bool:
-        return self.chunks_sent - self.chunks_acknowledged < WINDOW
 
 
 # ---- Server ----------------------------------------------------------------------------------------------------------
@@ -116,7 +55,7 @@ class _MqttClientLink:
     certified_name = None
 
     def __init__(
-        self, flow: _FlowControl, handshake: ServerHandshake, names: LinkNames, buffers: ReceiveBuffers
+        self, flow: FlowControl, handshake: ServerHandshake, names: LinkNames, buffers: ReceiveBuffers
     ) -> None:
         self.flow, self.handshake = flow, handshake
         self.peer = f"mqtt:{names.client}:{names.link[:8]}"
@@ -229,7 +168,7 @@ class _MqttServer:
         except WireError:
             return
         down = self.broker.topic("down", client, name)
-        flow = _FlowControl(self.client, self.broker, down, handshake.link)
+        flow = FlowControl(self.client, self.broker, down, handshake.link)
         link = self.links[topic] = _MqttClientLink(flow, handshake, names, self.connections.buffers)
         self.client.publish(down, handshake.answer, self.broker.qos)
         link.start(lambda: self._close_link(topic))
@@ -283,26 +222,27 @@ class MqttServerLink:
 
     def __init__(self, broker: BrokerConfig, server_key: bytes, client: ClientId) -> None:
         self.broker = broker
-        names = LinkNames(broker.channel, topic_name(client), secrets.token_hex(16))
+        self.names = names = LinkNames(broker.channel, topic_name(client), secrets.token_hex(16))
         self.up, self.down = (broker.topic(way, names.client, names.link) for way in ("up", "down"))
         self.closing_payload = secrets.token_bytes(CLOSING_BYTES)
         self.handshake = ClientHandshake(server_key, names, self.closing_payload)
-        self.flow: _FlowControl | None = None
+        self.flow: FlowControl | None = None
         self.received = ReceiveQueue()
         self.assembler, self.broken = MessageAssembler(JOIN_ANSWER.message_bytes), threading.Event()
         self.server_id: bytes | None = None
         self.answered, self.send_lock = threading.Event(), threading.Lock()
-        self.is_logged_in = False
+        self.is_logged_in, self.rejection = False, ""  # the broker's reason, if it rejects the user
         self.client = broker.create_client(server_key, self.up, self.closing_payload, retain_will=False)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
         broker.connect(self.client)
         self.client.loop_start()
         if not self.answered.wait(FIND_SERVER_TIMEOUT) or self.broken.is_set():
+            error = self._explain_failure()
             self.close()
-            if not self.is_logged_in:
+            if not self.is_logged_in and not self.rejection:
                 broker.check_tls()
-            raise ConnectionError(f"no server with this --server-key on channel '{broker.channel}' of {broker.address}")
+            raise error
 
     def send(self, message: OutgoingMessage) -> None:
         with self.send_lock:
@@ -324,9 +264,29 @@ class MqttServerLink:
         if threading.current_thread() is not getattr(self.client, "_thread", None):
             self.client.loop_stop()
 
+    def _explain_failure(self) -> ConnectionError:
+        """Return why there is no encrypted link to the server."""
+        broker, names = self.broker, self.names
+        user, where = broker.describe_user(), f"on channel '{names.channel}' of {broker.address}"
+        if self.rejection:
+            return RejectedLoginError(
+                f"the broker at {broker.address} rejected {user} ({self.rejection}); check {broker.describe_login()}."
+            )
+        if not self.is_logged_in or self.broken.is_set():
+            return ConnectionError(f"the broker at {broker.address} does not answer")
+        if self.server_id is None:
+            return ConnectionError(
+                f"no server is online {where}; check --channel, and that {user} may read {broker.topic('server')}"
+            )
+        return ConnectionError(
+            f"no server with this --server-key answers {where}; check the key, and that {user} may write "
+            f"{broker.topic('up', names.client, '#')} and read {broker.topic('down', names.client, '#')}"
+        )
+
     def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self._break(f"the broker rejected this client: {reason}")
+            self.rejection = str(reason)
+            self._break("the broker rejected this client")
             self.answered.set()
             return
         self.is_logged_in = True
@@ -369,7 +329,7 @@ class MqttServerLink:
     def _finish_handshake(self, payload: bytes) -> None:
         sealed = self.handshake.finish(payload)
         if sealed is not None:  # an answer that others forged is ignored
-            self.flow = _FlowControl(self.client, self.broker, self.up, sealed)
+            self.flow = FlowControl(self.client, self.broker, self.up, sealed)
             self.answered.set()
 
     def _break(self, reason: str) -> None:

@@ -14,14 +14,9 @@ from motet.core.errors import ConfigError
 from motet.core.install_hint import install_command
 from motet.core.script import ClientId
 from motet.transport.addresses import split_address
+from motet.transport.link_errors import UntrustedServerError
 from motet.transport.mqtt_encryption import derive_broker_password
-from motet.transport.tls_diagnosis import (
-    PROBE_TIMEOUT,
-    TlsFiles,
-    UntrustedServerError,
-    build_tls_context,
-    find_tls_error,
-)
+from motet.transport.tls_diagnosis import PROBE_TIMEOUT, TlsFiles, build_tls_context, find_tls_error
 
 try:
     from paho.mqtt.client import Client
@@ -83,6 +78,15 @@ class BrokerConfig:
         except (OSError, ValueError) as error:
             self.check_tls()
             raise ConnectionError(f"no broker at {self.address}: {error}") from None
+
+    def describe_user(self) -> str:
+        return "this client" if self.user is None else f"the user '{self.user}'"
+
+    def describe_login(self) -> str:
+        """Return the options with which a client logs in at the broker."""
+        if self.user is None:
+            return "--server-key or, if the broker has its own users, pass --user and MOTET_MQTT_PASSWORD"
+        return "--user and MOTET_MQTT_PASSWORD"
 
     @property
     def tls(self) -> TlsFiles | None:

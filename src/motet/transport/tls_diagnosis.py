@@ -10,6 +10,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.transport.addresses import split_address
+from motet.transport.link_errors import TlsError, UntrustedServerError
 
 PROBE_TIMEOUT = 5.0  # seconds
 _WRONG_NAME_CODES = (62, 64)  # OpenSSL: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -18,14 +19,6 @@ _CERTIFICATE_ADVICE = {
     "server": "pass --key and --cert",
     "broker": "Motet sends it a user and a password, so let it accept those (mosquitto: require_certificate false)",
 }
-
-
-class TlsError(ConnectionError):
-    """The other side can be reached, but TLS fails."""
-
-
-class UntrustedServerError(TlsError):
-    """TLS fails with these settings of the client, however often it tries."""
 
 
 @dataclass(frozen=True)
