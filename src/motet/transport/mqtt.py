@@ -89,7 +89,7 @@ class _MqttServer:
     def __init__(self, connections: Connections, broker: BrokerConfig, key: ServerKey) -> None:
         self.connections, self.broker, self.key = connections, broker, key
         self.links: dict[str, _MqttClientLink] = {}  # by topic
-        self.answered, self.connect_error = threading.Event(), ""
+        self.answered, self.connect_error, self.is_online = threading.Event(), "", False
         self.is_stopping, self.goodbye_returned = False, threading.Event()
         self.client = broker.create_client(key.public, broker.topic("server"), b"", retain_will=True)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
@@ -112,12 +112,20 @@ class _MqttServer:
         if reason.is_failure:
             self.connect_error = str(reason)
         else:
+            if self.answered.is_set():
+                _log.warning("the server is connected to the broker at %s again", self.broker.address)
+            self.is_online = True
             client.subscribe([(self.broker.topic("up", "+", "+"), self.broker.qos), (self.broker.topic("server"), 1)])
             client.publish(self.broker.topic("server"), secrets.token_hex(8).encode(), 1, retain=True)
         self.answered.set()
 
     def _on_disconnect(self, *_: Any) -> None:
         """Close all links. Subscriptions do not survive a restart of the broker, so every client must connect again."""
+        if self.is_online and not self.is_stopping:  # once, not after each attempt to connect again
+            _log.warning(
+                "the broker at %s is gone, so no client can be reached; trying to connect again", self.broker.address
+            )
+        self.is_online = False
         for topic in [*self.links]:
             self._close_link(topic)
 

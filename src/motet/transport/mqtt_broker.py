@@ -25,6 +25,7 @@ except ImportError:  # pragma: no cover
     raise ConfigError(f"transport.type=mqtt needs the package paho-mqtt. Run: {install_command('mqtt')}") from None
 
 DEFAULT_USER = "client"
+LONGEST_PAUSE = 5  # seconds between two attempts to reach the broker again, as those of the clients
 # MQTT 3.1.1, without a name and a user. Whether the broker accepts them or not, its answer begins with one byte.
 _CONNECT_PACKET, _CONNECT_ANSWER = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x0a\x00\x00", b"\x20"
 
@@ -66,6 +67,7 @@ class BrokerConfig:
             client.username_pw_set(DEFAULT_USER, derive_broker_password(server_key))
         if self.tls is not None:
             client.tls_set_context(build_tls_context(self.tls))
+        client.reconnect_delay_set(1, LONGEST_PAUSE)
         client.suppress_exceptions = True  # an error in a callback must not end the network thread
         return client
 
