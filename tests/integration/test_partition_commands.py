@@ -77,6 +77,13 @@ def test_a_file_in_the_layout_of_fednlp_is_written_and_shown(motet: Call) -> Non
     assert motet("partition", "show", "f.h5", "data.limit=60", "--corpus", "toy-lm", "--to", "report")[0] == 0
 
 
+def test_names_of_the_task_and_the_strategy_may_be_settings(motet: Call) -> None:
+    settings = ("task=classification", "partition=uniform")
+    status, out, _ = motet("partition", "make", "toy-classification", *settings, "--clients", "5")
+    assert status == 0
+    assert out.startswith("partitions/toy-classification-uniform.h5: 5 clients")
+
+
 @pytest.mark.parametrize("name", ["distances", "labels", "quantities", "domains"])
 def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, name: str) -> None:
     status, out, _ = motet("partition", "figure", name, "toy-classification", "--clients", "12", "--to", "f.png")
@@ -95,6 +102,7 @@ def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, n
             "unknown option 'alpha'; these types have it: label, ",
         ),
         (("make", "toy-classification", "solver.lr=1"), "'solver' has no effect on a partition"),
+        (("make", "toy-classification", "data=other"), "data is 'other'; expected options, such as data.name=other."),
         (("make", "toy-classification", "--to", "x.csv"), "must end in .h5"),
         (("make", "toy-classification", "--layout", "json"), "--layout: there is no 'json'"),
         (("show", "none.h5"), "'none.h5' does not exist"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,18 @@ def test_a_client_decides_how_many_rows_it_holds_back(settings: list[str], held_
     join = JoinOptions(names=("north",), data=data, config=None, state_folder=tmp_path)
     client = build_client_federation(config, acceptance, join).participant("north")
     assert (client.size, len(client.split("test"))) == (20 - held_back, held_back)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("rounds=3", "'rounds' is set by the server; expected only data.…. Remove it."),
+        ("data=other.csv", "data is 'other.csv'; expected options, such as data.name=other.csv."),
+    ],
+)
+def test_a_client_may_set_only_options_of_its_data(setting: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_client_data(write_letters(tmp_path / "own.csv"), [setting])
 
 
 def test_a_number_of_clients_and_a_list_of_clients_exclude_each_other() -> None:

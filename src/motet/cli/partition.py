@@ -47,14 +47,16 @@ def partition_make(
     ] = "motet",
 ) -> None:
     """Divide a corpus among clients, and store the partition. Use it with partition.type=file partition.path=FILE."""
-    from motet.experiment.commands.partition_commands import CorpusSource, make_partition
+    from motet.experiment.commands.partition_commands import make_partition, parse_settings
+    from motet.experiment.recipe.corpus_source import CorpusSource
     from motet.experiment.recipe.run_config import ComponentConfig
 
-    data = CorpusSource.from_overrides(corpus, source, settings or [], seed)
+    given = parse_settings(settings or [])
+    config = ComponentConfig.from_settings(given.get("partition"), strategy, "partition")
     flags = {"clients": clients, "alpha": alpha, "beta": beta}
-    options = {**data.settings.get("partition", {}), **{k: v for k, v in flags.items() if v is not None}}
-    config = ComponentConfig(str(options.pop("type", strategy)), options)
-    path, message = make_partition(data, config, to, layout)
+    options = {**config.options, **{name: value for name, value in flags.items() if value is not None}}
+    data = CorpusSource.from_settings(corpus, source, given, seed)
+    path, message = make_partition(data, ComponentConfig(config.type, options), to, layout)
     echo(message)
     echo(f"Inspect it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
 
@@ -75,10 +77,12 @@ def partition_show(
     ] = None,
 ) -> None:
     """Show statistics of a partition, and draw the clients' distances, labels, sizes and texts (PNG and HTML)."""
-    from motet.experiment.commands.partition_commands import CorpusSource, describe_partition, open_partition
+    from motet.experiment.commands.partition_commands import describe_partition, open_partition, parse_settings
     from motet.experiment.commands.partition_report import write_partition_report
+    from motet.experiment.recipe.corpus_source import CorpusSource
 
-    data = None if corpus is None else CorpusSource.from_overrides(corpus, source, settings or [], seed)
+    given = parse_settings(settings or [])
+    data = None if corpus is None else CorpusSource.from_settings(corpus, source, given, seed)
     partition, loaded_corpus = open_partition(file, name, data)
     page, table = write_partition_report(partition, loaded_corpus, to or file.with_suffix(""))
     echo(describe_partition(partition, loaded_corpus))
@@ -101,10 +105,11 @@ def partition_figure(
 ) -> None:
     """Draw a figure of the papers for a corpus: distances or labels at four α, sizes at four β, or domains in 2D."""
     from motet.core import rng
-    from motet.experiment.commands.partition_commands import CorpusSource
+    from motet.experiment.commands.partition_commands import parse_settings
     from motet.experiment.commands.partition_figures import draw_paper_figure
+    from motet.experiment.recipe.corpus_source import CorpusSource
 
-    loaded_corpus = CorpusSource.from_overrides(corpus, source, settings or [], seed).load()
+    loaded_corpus = CorpusSource.from_settings(corpus, source, parse_settings(settings or []), seed).load()
     path = to or Path("figures") / f"{figure}-{loaded_corpus.name}.png"
     message = draw_paper_figure(figure, loaded_corpus, rng.Seed(seed), clients, path)
     echo(f"{path}: {message}")

@@ -15,10 +15,9 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.fednlp_data_file import write_fednlp_file
 from motet.datasets.hdf5_store import write_store
 from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
-from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
-from motet.experiment.recipe.config_parsing import instantiate, look_up
-from motet.experiment.recipe.recipe_files import parse_overrides
-from motet.experiment.recipe.run_config import ComponentConfig
+from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.experiment.recipe.config_parsing import look_up
+from motet.experiment.recipe.corpus_source import CorpusSource, parse_sections
 
 LAYOUTS = {"motet": write_store, "fednlp": write_fednlp_file}
 CATEGORICAL_COLUMNS = ("client", "domain", "label")
@@ -37,25 +36,19 @@ def build_store(
     write = look_up(LAYOUTS, layout, "--layout")
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigError(f"--to: '{to.name}' must end in .h5 or .hdf5.")
-    data, task = parse_corpus_settings(name, source, overrides)
-    corpus = load_corpus(data, Seed(0), task)
-    check_corpus(corpus, data, on_inspection=on_inspection)
+    corpus_source = read_source(name, source, overrides)
+    corpus = corpus_source.load()
+    check_corpus(corpus, corpus_source.config, on_inspection=on_inspection)
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)
     return f"{to}: {corpus.name}, {corpus.task}, {_count_rows(corpus)}, {to.stat().st_size / 1e6:.1f} MB."
 
 
-def parse_corpus_settings(name: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None]:
-    """Return the section `data` and the task for a corpus name or a path, and settings from the command line."""
-    settings = parse_overrides(overrides)
-    if unused := [section for section in settings if section not in ("data", "task")]:
-        raise ConfigError(f"'{unused[0]}' has no effect on a corpus; expected data.… or task.type. Remove it.")
-    location = {"name": name} if name in DATASET_REGISTRY or not Path(name).exists() else {"path": name}
-    if source is not None:
-        location["path"] = str(source)
-    data = instantiate(DataConfig, {**settings.get("data", {}), **location}, "data")
-    task = settings.get("task")
-    return data, ComponentConfig.from_settings(task, "auto", "task").type if task else None
+def read_source(name: str, path: Path | None, overrides: Sequence[str]) -> CorpusSource:
+    """Return the source of a corpus from a name or a path, and settings from the command line."""
+    return CorpusSource.from_settings(
+        name, path, parse_sections(overrides, ("data", "task"), "has no effect on a corpus")
+    )
 
 
 def describe_corpus(path: Path) -> str:

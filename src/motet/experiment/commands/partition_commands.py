@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus, require_corpus
+from motet.datasets.load_corpus import load_corpus, require_corpus
 from motet.experiment.build.partition_builder import build_partition
-from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.config_parsing import look_up
+from motet.experiment.recipe.corpus_source import CorpusSource, parse_sections
 from motet.experiment.recipe.recipe_files import (
     RECIPE_SUFFIXES,
     build_recipe,
@@ -33,45 +34,13 @@ from motet.partitions.pseudo_labels import label_trait
 from motet.partitions.traits import Trait
 from motet.report.number_text import format_range
 
-SECTIONS = ("data", "task", "partition")
 LAYOUTS = ("motet", "fednlp")
 MEASURES_SEED = Seed(0, ("measures",))  # the same for all runs, so that their partitions are comparable
 
 
-@dataclasses.dataclass(frozen=True)
-class CorpusSource:
-    """A corpus as the command line describes it: a name or a path, and settings as in a recipe."""
-
-    corpus: str
-    path: Path | None
-    settings: Mapping[str, Any]
-    seed: int
-
-    @staticmethod
-    def from_overrides(corpus: str, path: Path | None, overrides: Sequence[str], seed: int) -> CorpusSource:
-        """Parse `section.key=value` overrides."""
-        settings = parse_overrides(overrides)
-        if unused := next((section for section in settings if section not in SECTIONS), None):
-            expected = ", ".join(f"{section}.…" for section in SECTIONS)
-            raise ConfigError(f"'{unused}' has no effect on a partition; expected {expected}. Remove it.")
-        return CorpusSource(corpus=corpus, path=path, settings=settings, seed=seed)
-
-    def describe(self) -> dict[str, Any]:
-        """Return plain values from which `load_described_corpus` reads the corpus again."""
-        is_known = self.corpus in DATASET_REGISTRY
-        data = {"name": self.corpus} if is_known or not Path(self.corpus).exists() else {"path": self.corpus}
-        if self.path is not None:
-            data["path"] = str(self.path)
-        task = self.settings.get("task", {}).get("type")
-        return {"data": {**self.settings.get("data", {}), **data}, "task": task, "seed": self.seed}
-
-    def load(self) -> Corpus:
-        return load_described_corpus(self.describe())
-
-
-def load_described_corpus(description: Mapping[str, Any]) -> Corpus:
-    data = instantiate(DataConfig, description["data"], "data")
-    return load_corpus(data, Seed(int(description["seed"])), description.get("task"))
+def parse_settings(overrides: Sequence[str]) -> dict[str, Any]:
+    """Parse the settings of a corpus and of its partition."""
+    return parse_sections(overrides, ("data", "task", "partition"), "has no effect on a partition")
 
 
 def make_partition(
@@ -88,7 +57,7 @@ def make_partition(
     if layout == "fednlp":
         name = write_fednlp_partition(partition, path)
         return path, f"{path}: {name}, {description}"
-    write_partition(partition, corpus, path, source.describe())
+    write_partition(partition, corpus, path, asdict(source))
     return path, f"{path}: {description}"
 
 
@@ -114,7 +83,7 @@ def open_partition(path: Path, name: str | None, source: CorpusSource | None) ->
     partition, described = read_partition(path)
     if source is None and not described["where"]:
         raise ConfigError(f"'{path}' does not say where its corpus {described['name']} is; add --corpus.")
-    corpus = load_described_corpus(described["where"]) if source is None else source.load()
+    corpus = (source or CorpusSource(**described["where"])).load()
     check_corpus(described, corpus, path)
     return partition, corpus
 
@@ -125,8 +94,8 @@ def read_division(data: str, path: Path | None, overrides: Sequence[str]) -> tup
     if Path(data).suffix in RECIPE_SUFFIXES or (data in list_recipes() and path is None):
         config = build_recipe(data, changes)
     elif "partition" in changes:
-        source = CorpusSource(data, path, changes, seed=0)
-        config = RunConfig.from_settings(data, merge_settings(changes, {"data": source.describe()["data"]}))
+        source = CorpusSource.from_settings(data, path, changes)
+        config = RunConfig.from_settings(data, merge_settings(changes, {"data": source.data}))
     else:
         if not Path(data).exists():
             require_corpus(data)

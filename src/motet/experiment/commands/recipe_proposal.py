@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from motet.core.errors import DataError
-from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.inspection.check_corpus import is_published
@@ -20,8 +19,9 @@ from motet.datasets.inspection.finding import Finding
 from motet.datasets.inspection.findings import accept_setting, find_problems, select_mistakes
 from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.inspection.unused_columns import describe_unused
-from motet.datasets.load_corpus import DataConfig, load_corpus
-from motet.experiment.commands.corpus_commands import parse_corpus_settings
+from motet.datasets.load_corpus import DataConfig
+from motet.experiment.commands.corpus_commands import read_source
+from motet.experiment.recipe.corpus_source import CorpusSource
 
 CHARACTERS_PER_TOKEN = 4  # of English in a subword vocabulary
 MIN_TOKENS, MAX_TOKENS = 16, 256
@@ -70,12 +70,13 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
 
     If the columns of a table have other names than Motet's, they are guessed from their names and values.
     """
-    data, task, corpus, guess = _read_path(path, source, overrides)
+    read, corpus, guess = _read_path(path, source, overrides)
+    data = read.config
     inspection = inspect_corpus(corpus, is_published=is_published(corpus, data))
     return PathInspection(
         inspection=inspection,
         findings=find_problems(inspection),
-        recipe=propose_recipe(data, task, inspection),
+        recipe=propose_recipe(data, read.task, inspection),
         guess=guess,
         unused=_describe_unused(data, inspection, is_guess=bool(guess)),
         accept=data.accept,
@@ -88,37 +89,37 @@ def _describe_unused(data: DataConfig, inspection: CorpusInspection, is_guess: b
     return describe_unused(preview_table(Path(data.path), data.read_options), inspection.report.columns, is_guess)
 
 
-def _read_path(path: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None, Corpus, str]:
-    """Return the settings, the task, the corpus and the guessed settings.
+def _read_path(path: str, source: Path | None, overrides: Sequence[str]) -> tuple[CorpusSource, Corpus, str]:
+    """Return where the corpus was read, the corpus, and the guessed settings.
 
     A folder with the name of a published corpus is read as that corpus, if it has its files.
     """
-    data, task = parse_corpus_settings(path, source, overrides)
-    if data.name is None and (named := _find_published(Path(path))) is not None and not overrides:
+    given = read_source(path, source, overrides)
+    if given.config.name is None and (published := _find_published(Path(path))) is not None and not overrides:
         try:
-            return named, None, load_corpus(named, Seed(0)), ""
+            return published, published.load(), ""
         except DataError:
             pass  # your own folder with the same name
     try:
-        return data, task, load_corpus(data, Seed(0), task), ""
+        return given, given.load(), ""
     except DataError as error:
-        settings = guess_settings(data)
+        settings = guess_settings(given.config)
         if not settings:
             raise
-        data, task = parse_corpus_settings(path, source, [*settings, *overrides])
+        guessed = read_source(path, source, [*settings, *overrides])
         try:
-            return data, task, load_corpus(data, Seed(0), task), ", ".join(settings)
+            return guessed, guessed.load(), ", ".join(settings)
         except DataError:
             raise error from None
 
 
-def _find_published(path: Path) -> DataConfig | None:
-    """Return the settings of the published corpus that a folder is named after."""
+def _find_published(path: Path) -> CorpusSource | None:
+    """Return the source of the published corpus that a folder is named after."""
     name = path.resolve().name.lower().replace("_", "-")
     glue_name = f"glue-{name.replace('-', '')}"
     if name in CORPUS_READERS:
-        return DataConfig(name=name, path=str(path))
-    return DataConfig(name=glue_name, path=str(path.parent)) if glue_name in CORPUS_READERS else None
+        return CorpusSource({"name": name, "path": str(path)})
+    return CorpusSource({"name": glue_name, "path": str(path.parent)}) if glue_name in CORPUS_READERS else None
 
 
 def guess_settings(data: DataConfig) -> list[str]:

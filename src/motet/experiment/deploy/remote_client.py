@@ -38,7 +38,7 @@ from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.deploy.work_limit import WorkLimit
 from motet.experiment.loop.client_sampling import make_recorder
 from motet.experiment.recipe.config_parsing import instantiate
-from motet.experiment.recipe.recipe_files import parse_overrides
+from motet.experiment.recipe.corpus_source import complete_data, parse_sections
 from motet.experiment.recipe.run_config import Precision, RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator, ModelDelivery
@@ -258,13 +258,8 @@ def parse_client_data(path: Path, overrides: Iterable[str]) -> DataConfig:
     """Return the data of a client. Its overrides may set only `data`; all other settings are the server's."""
     if not path.exists():  # known before the server is reached
         raise ConfigError(f"--data: {describe_missing(path)} Expected the texts of this client.")
-    settings = parse_overrides(overrides)
-    if others := [name for name in settings if name != "data"]:
-        raise ConfigError(
-            f"join: '{others[0]}' is set by the server; with --data, expected only data.…, such as data.text=body. "
-            "Remove it."
-        )
-    return instantiate(DataConfig, {**settings.get("data", {}), "path": str(path)}, "data")
+    settings = parse_sections(overrides, ("data",), "is set by the server")
+    return instantiate(DataConfig, complete_data(settings, {"path": str(path)}), "data")
 
 
 def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options: JoinOptions) -> Federation:
