@@ -166,7 +166,7 @@ def _build_population(
     """Load the corpus of groups with the same data, and divide it over all of their clients."""
     first = groups[0]
     with span("read the corpus", "data"):
-        corpus = load(first.data, seed, None if first.task.type == "auto" else first.task.type)
+        corpus = load(first.data, seed, first.task.chosen_type)
     with span("inspect the corpus", "data"):
         inspection = check_corpus(corpus, first.data, on_inspection=on_inspection)
     counts = [group.clients for group in groups]
@@ -244,7 +244,7 @@ def _count_clients(groups: Sequence[GroupConfig], population: Population) -> lis
 
 def build_task(config: ComponentConfig, corpus: Corpus) -> Task:
     """Build the task formulation that the recipe names, or for `auto` the one of the corpus."""
-    name = corpus.task if config.type == "auto" else config.type
+    name = config.chosen_type or corpus.task
     factory = TASK_REGISTRY.get(name, "task.type")
     if missing := ", ".join(column for column in required_columns(name) if column not in corpus.columns):
         raise ConfigError(f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {missing}.")

@@ -106,7 +106,7 @@ def read_division(data: str, path: Path | None, overrides: Sequence[str]) -> tup
     if config.groups:
         raise ConfigError(f"'{data}' has groups with their own corpora; pass one corpus and its partition.")
     seed = Seed(config.seed)
-    corpus = load_corpus(config.data, seed, None if config.task.type == "auto" else config.task.type)
+    corpus = load_corpus(config.data, seed, config.task.chosen_type)
     return build_partition(config.partition, corpus, seed), corpus
 
 

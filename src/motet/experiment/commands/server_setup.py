@@ -103,7 +103,7 @@ def create_server(setup: ServerSetup, log: Log) -> None:
             f"secure.type is {config.secure.type}; motet init silo writes policies that allow {' and '.join(PROTOCOLS)}. "
             "Leave it out, or write the files by hand (see the guide on deployment)."
         )
-    corpus = load_corpus(config.data, Seed(config.seed), _task_name(config))
+    corpus = load_corpus(config.data, Seed(config.seed), config.task.chosen_type)
     create_private_folder(setup.folder)
     _write_recipe(setup, settings, config, corpus, log)
     expires = create_certificates(setup.folder, setup.hosts)
@@ -135,10 +135,6 @@ def _build_settings(setup: ServerSetup) -> dict[str, Any]:
     given: Any = setup.settings.get("data") or {}
     settings = {**DEFAULT_RECIPE, "transport": transport}
     return merge_settings({**settings, "data": {"path": setup.data.name}}, {**setup.settings, "data": given})
-
-
-def _task_name(config: RunConfig) -> str | None:
-    return None if config.task.type == "auto" else config.task.type
 
 
 def _write_recipe(setup: ServerSetup, settings: Mapping[str, Any], config: RunConfig, corpus: Corpus, log: Log) -> None:

@@ -30,8 +30,8 @@ class CorpusSource:
         location = {"name": name} if name in DATASET_REGISTRY or not Path(name).exists() else {"path": name}
         if path is not None:
             location["path"] = str(path)
-        task = ComponentConfig.from_settings(settings.get("task"), "auto", "task").type
-        return CorpusSource(complete_data(settings, location), None if task == "auto" else task, seed)
+        task = ComponentConfig.from_settings(settings.get("task"), "auto", "task")
+        return CorpusSource(complete_data(settings, location), task.chosen_type, seed)
 
     @property
     def config(self) -> DataConfig:

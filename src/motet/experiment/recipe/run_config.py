@@ -30,6 +30,11 @@ class ComponentConfig:
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def chosen_type(self) -> str | None:
+        """The type; None for `auto`."""
+        return None if self.type == "auto" else self.type
+
     @staticmethod
     def from_settings(settings: Any, default: str, path: str) -> ComponentConfig:
         """Parse `fedavg`, `{type: fedprox, mu: 0.1}`, or None for the default."""
