@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from motet.experiment.loop.metrics_log import MetricsLog, cost_to_reach, is_client_row, mean_metrics, score_spread
+from motet.experiment.loop.metrics_log import MetricsLog, is_client_row
+from motet.experiment.loop.scores import cost_to_reach, mean_metrics, score_spread
 from motet.transport.traffic import Traffic
 
 
@@ -23,6 +24,14 @@ def test_the_cost_of_a_score_is_that_of_the_first_evaluation_that_reached_it() -
     assert costs["global"]["0.95"] is costs["global"]["0.99"] is None
     local = costs["local"].values()
     assert [cost and cost["round"] for cost in local] == [2, 2, 3, None]
+
+
+def test_a_loss_reaches_a_target_when_it_falls_to_it() -> None:
+    log = MetricsLog(None)
+    for round, loss in enumerate([5.0, 2.5, 1.5], 1):
+        log.add(round, "server", "global", {"loss": loss}, Traffic(payload_up=round))
+    costs = cost_to_reach(log, "loss", [2.0, 1.0])["global"]
+    assert [cost and cost["round"] for cost in costs.values()] == [3, None]
 
 
 def test_a_curve_has_a_point_for_each_evaluation() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
 from motet.core.errors import ConfigError
-from motet.experiment.loop.metrics_log import score_spread
+from motet.experiment.loop.scores import score_spread
 from motet.report.client_bootstrap import client_interval, client_spread, compare_clients, worst_tenth
 from motet.report.paired_scores import RunScores, SharedUnits, compare_methods, score_run
 from motet.report.power import compute_power, count_needed_seeds

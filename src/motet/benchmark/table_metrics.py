@@ -40,8 +40,8 @@ from motet.experiment.loop.example_scores import (
     GLOBAL_MODEL_SCORES,
     read_example_scores,
 )
-from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, score_spread
-from motet.experiment.loop.scores import is_lower_better, scores_by_round
+from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
+from motet.experiment.loop.scores import find_first_reaching, is_lower_better, score_spread, scores_by_round
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.client_bootstrap import ClientStatistic, client_spread, worst_tenth
 from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statistics
@@ -168,7 +168,7 @@ class TableMetric:
             return float(summary["seconds"])
         rows = read_metrics(folder).rows
         if kind in _COST_KEYS:
-            return _cost_to_reach(rows, _resolve(self.spec.target, summary), self.spec)
+            return _read_cost(rows, _resolve(self.spec.target, summary), self.spec)
         score = self._read_score(rows, summary)
         return None if score is None else self.scale * score
 
@@ -266,14 +266,10 @@ def _resolve(metric: str, summary: Mapping[str, Any]) -> str:
     return str(summary["primary_metric"]) if metric == PRIMARY_METRIC else metric
 
 
-def _cost_to_reach(rows: list[Row], metric: str, spec: MetricSpec) -> float | None:
+def _read_cost(rows: list[Row], metric: str, spec: MetricSpec) -> float | None:
     """Return the rounds, megabytes or virtual seconds until the models first reached the threshold."""
     column, unit = _COST_KEYS[spec.kind]
     source = ("clients", "test") if spec.is_local else ("server", "global")
-    sign = -1 if is_lower_better(metric) else 1
-    for row in rows:
-        is_score = (row["who"], row["split"], row["name"]) == (*source, metric)
-        if is_score and sign * row["value"] >= sign * spec.threshold:
-            # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
-            return row[column] / unit or None
-    return None
+    row = find_first_reaching(rows, *source, metric, spec.threshold)
+    # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
+    return None if row is None else row[column] / unit or None

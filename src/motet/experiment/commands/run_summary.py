@@ -19,8 +19,8 @@ from motet.experiment.commands.model_export import save_model as save_model_dire
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.partition_table import client_label_table
 from motet.experiment.loop.example_scores import write_example_scores
-from motet.experiment.loop.metrics_log import cost_to_reach, score_spread
 from motet.experiment.loop.run_result import RunResult
+from motet.experiment.loop.scores import cost_to_reach, score_spread
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.modules.model import Model
 from motet.transport.json_files import write_json

@@ -7,10 +7,10 @@ from typing import Any
 
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
-from motet.experiment.loop.metrics_log import INITIAL_SPLIT, mean_metrics
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
 from motet.experiment.loop.run_storage import RunStorage
-from motet.experiment.loop.scores import evaluations_since_best, find_best_round, scores_by_round
+from motet.experiment.loop.scores import evaluations_since_best, find_best_round, mean_metrics, scores_by_round
 from motet.learning.confusion_matrix import Confusion
 from motet.report.profiler import span
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from motet.atomic_files import open_in_place
 from motet.core.errors import RunError
-from motet.report.client_bootstrap import client_spread, worst_tenth
 from motet.transport.json_files import parse_json
 from motet.transport.private_files import create_private_folder
 from motet.transport.traffic import Traffic
@@ -122,44 +119,3 @@ def _is_number(value: Any, kinds: tuple[type, ...] = (float, int)) -> bool:
 
 def _round_to_milliseconds(seconds: float) -> float:
     return round(seconds, 3)
-
-
-def cost_to_reach(log: MetricsLog, primary_metric: str, targets: Sequence[float]) -> dict[str, dict[str, Row | None]]:
-    """Return what it cost to reach each target on the global test set ("global") and on the clients' own ("local").
-
-    The cost is counted from the start of the run to the first evaluation that reached the target, if there is one.
-    """
-    costs: dict[str, dict[str, Row | None]] = {}
-    for key, split, who in (("global", "global", "server"), ("local", "test", "clients")):
-        rows = [r for r in log.rows if (r["split"], r["who"], r["name"]) == (split, who, primary_metric)]
-        first = {f"{target:g}": next((r for r in rows if r["value"] >= target), None) for target in targets}
-        costs[key] = {target: None if row is None else _cost(row) for target, row in first.items()}
-    return costs
-
-
-def _cost(row: Row) -> Row:
-    return {
-        "round": row["round"],
-        "payload_up": row["bytes_up"],
-        "payload_down": row["bytes"] - row["bytes_up"],
-        "network_seconds": row["network_seconds"],
-    }
-
-
-def mean_metrics(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the unweighted mean over clients of each metric that all of them have."""
-    rows = list(reports)
-    names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
-    return {name: sum(row[name] for row in rows) / len(rows) for name in names}
-
-
-def score_spread(scores: Sequence[float]) -> dict[str, float]:
-    """Return the mean over clients, the standard deviation, and the mean of the worst tenth (at least one client)."""
-    if not scores:
-        return {}
-    array = np.asarray(scores, np.float64)
-    return {
-        "mean": sum(sorted(scores)) / len(scores),
-        "std": float(client_spread(array)),
-        "worst_decile": float(worst_tenth(array)),
-    }

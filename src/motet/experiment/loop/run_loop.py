@@ -14,7 +14,7 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.evaluation_log import EvaluationLog
-from motet.experiment.loop.metrics_log import INITIAL_SPLIT, score_spread
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT
 from motet.experiment.loop.round_engine import ConnectClients, EngineHooks, RoundEngine
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator
 from motet.experiment.loop.run_origin import describe_origin
@@ -24,6 +24,7 @@ from motet.experiment.loop.scores import (
     describe_scores,
     final_and_best,
     find_best_dev_round,
+    score_spread,
     scores_by_round,
 )
 from motet.experiment.loop.text_samples import Moment, write_samples

@@ -12,9 +12,9 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
-from motet.experiment.loop.metrics_log import INITIAL_SPLIT, MetricsLog, mean_metrics
+from motet.experiment.loop.metrics_log import INITIAL_SPLIT, MetricsLog
 from motet.experiment.loop.result_frames import make_frame
-from motet.experiment.loop.scores import BestDevRound
+from motet.experiment.loop.scores import BestDevRound, mean_metrics
 from motet.learning.confusion_matrix import Confusion
 from motet.report.result_plots import Engine, plot_bars, plot_confusion, plot_curves
 from motet.transport.client_state import ClientStates

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from motet.core.script import ClientId
 from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
-from motet.experiment.loop.metrics_log import MetricsLog, Row, mean_metrics
+from motet.experiment.loop.metrics_log import MetricsLog, Row
+from motet.report.client_bootstrap import client_spread, worst_tenth
 
 _ERROR_WORDS = (
     "loss",
@@ -115,3 +118,49 @@ def is_better(score: float, other: float, metric: str) -> bool:
 def _rank(score: float, metric: str) -> float:
     """Return a number that is higher for a better score."""
     return (-score if is_lower_better(metric) else score) if math.isfinite(score) else -math.inf
+
+
+def cost_to_reach(log: MetricsLog, primary_metric: str, targets: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+    """Return what it cost to reach each target on the global test set ("global") and on the clients' own ("local").
+
+    The cost is counted from the start of the run to the first evaluation that reached the target, if there is one.
+    """
+    costs: dict[str, dict[str, Row | None]] = {}
+    for key, who, split in (("global", "server", "global"), ("local", "clients", "test")):
+        first = {f"{t:g}": find_first_reaching(log.rows, who, split, primary_metric, t) for t in targets}
+        costs[key] = {target: None if row is None else _cost(row) for target, row in first.items()}
+    return costs
+
+
+def find_first_reaching(rows: Iterable[Row], who: str, split: str, metric: str, target: float) -> Row | None:
+    """Return the first evaluation in which a metric was at least as good as the target; None if there is none."""
+    scores = (row for row in rows if (row["who"], row["split"], row["name"]) == (who, split, metric))
+    return next((row for row in scores if not is_better(target, row["value"], metric)), None)
+
+
+def _cost(row: Row) -> Row:
+    return {
+        "round": row["round"],
+        "payload_up": row["bytes_up"],
+        "payload_down": row["bytes"] - row["bytes_up"],
+        "network_seconds": row["network_seconds"],
+    }
+
+
+def mean_metrics(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the unweighted mean over clients of each metric that all of them have."""
+    rows = list(reports)
+    names = [name for name in (rows[0] if rows else ()) if all(name in row for row in rows)]
+    return {name: sum(row[name] for row in rows) / len(rows) for name in names}
+
+
+def score_spread(scores: Sequence[float]) -> dict[str, float]:
+    """Return the mean over clients, the standard deviation, and the mean of the worst tenth (at least one client)."""
+    if not scores:
+        return {}
+    array = np.asarray(scores, np.float64)
+    return {
+        "mean": sum(sorted(scores)) / len(scores),
+        "std": float(client_spread(array)),
+        "worst_decile": float(worst_tenth(array)),
+    }
