@@ -21,8 +21,8 @@ from motet.benchmark.table_curves import draw_learning_curves
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
-from motet.experiment.commands.report_data import flatten_settings
 from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.flat_settings import flatten_settings
 from motet.missing_paths import describe_missing
 from motet.report.benchmark_progress import format_duration
 from motet.report.significance import MIN_SEEDS

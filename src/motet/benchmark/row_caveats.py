@@ -12,9 +12,9 @@ from motet.benchmark.cells import Cell
 from motet.benchmark.column_significance import have_one_corpus
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_metrics import TableMetric
-from motet.experiment.commands.report_data import flatten_settings
 from motet.experiment.commands.unequal_settings import join_settings, list_unequal_settings
 from motet.experiment.loop.example_scores import read_example_scores
+from motet.experiment.recipe.flat_settings import flatten_settings
 from motet.report.number_text import count_of
 from motet.report.significance import MIN_EXAMPLES
 

@@ -24,7 +24,7 @@ from motet.benchmark.tuning import (
     nest_settings,
 )
 from motet.core.errors import ConfigError
-from motet.experiment.commands.report_data import flatten_settings
+from motet.experiment.recipe.flat_settings import flatten_settings
 from motet.report.number_text import use_minus_signs
 
 FIRST_SEARCH_SEED = 1  # the seeds of tables start at 42

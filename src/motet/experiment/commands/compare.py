@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.commands.run_folder import is_started, load_config, load_summary, resume_command
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.experiment.loop.metrics_log import is_client_row, read_metrics
 from motet.experiment.loop.scores import mean_metrics
+from motet.experiment.recipe.flat_settings import diff_settings, flatten_settings
 from motet.report.client_bootstrap import client_spread, compare_clients, worst_tenth
 from motet.report.number_text import use_minus_signs
 from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run

@@ -1,10 +1,9 @@
-"""The data of `motet report`: runs as plain values for the HTML page. `motet compare` uses the settings, too."""
+"""The data of `motet report`: runs as plain values for the HTML page."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from motet.experiment.commands.run_summary import LABELS_FILE
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.metrics_tail import MetricsTail
 from motet.experiment.loop.text_samples import read_samples
+from motet.experiment.recipe.flat_settings import flatten_settings
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.run_status import read_status
 from motet.transport.json_files import read_json
@@ -151,21 +151,3 @@ def find_score(summary: Mapping[str, Any], metric: str | None) -> float | None:
     is_local = summary.get("primary_metric_split") == "local"
     score: float | None = (summary.get("clients_final") or {}).get("mean") if is_local else None
     return (summary.get("final") or {}).get(metric or "") if score is None else score
-
-
-def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested settings as `section.key` -> value, both as text."""
-    flat: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten_settings(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
-    return flat
-
-
-def diff_settings(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the settings that differ, with both values. The name of the recipe does not count."""
-    for key in dict.fromkeys([*first, *second]):
-        if first.get(key) != second.get(key) and key != "recipe":
-            yield key, first.get(key, "–"), second.get(key, "–")

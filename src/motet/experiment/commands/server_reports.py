@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from motet.experiment.build.component_builders import resolve_defaults
-from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.deploy.certificates import describe_expiry
+from motet.experiment.recipe.flat_settings import diff_settings, flatten_settings
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.log_lines import limit_repeats
 from motet.report.run_status import RunStatus
