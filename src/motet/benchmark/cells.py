@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from motet.benchmark.error_labels import label_config_errors
 from motet.benchmark.suite import Suite, is_selected
 from motet.core.errors import ConfigError
 from motet.experiment.build.component_builders import build_components
@@ -121,11 +122,9 @@ def order_runs(all_runs: Iterable[BenchmarkRun]) -> dict[str, BenchmarkRun]:
 def check_runs(runs: Mapping[str, BenchmarkRun]) -> None:
     """Raise ConfigError for a run that cannot work, before the first run starts."""
     for run in runs.values():
-        try:
+        with label_config_errors(run.config.recipe):
             build_components(run.config)
             parse_partition(run.config.partition)
-        except ConfigError as error:
-            raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
 def without_worker_processes(run: BenchmarkRun) -> BenchmarkRun:
@@ -139,10 +138,8 @@ def build_run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device
     settings: dict[str, Any] = {}
     for layer in (SUITE_DEFAULTS, *layers, {"seed": seed, "device": device}):
         settings = merge_settings(settings, layer)
-    try:
+    with label_config_errors(label):
         config = RunConfig.from_settings(label, settings)
-    except ConfigError as error:
-        raise ConfigError(f"{label}: {error}") from None
     return BenchmarkRun(name=run_name(config), config=config)
 
 

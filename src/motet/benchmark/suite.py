@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from motet.benchmark.claims import Claim
+from motet.benchmark.error_labels import label_config_errors
 from motet.benchmark.table_metrics import PRIMARY_METRIC, parse_metric
 from motet.core.errors import ConfigError
 from motet.core.suggestions import did_you_mean
@@ -149,10 +150,8 @@ class Suite:
     def table(self, name: str) -> TableSpec:
         if name not in self._parsed_tables:
             table: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
-            try:
+            with label_config_errors(f"suite {self.name}, table {name}"):
                 table.check([*table.rows, *self.bounds_for(table)])
-            except ConfigError as error:
-                raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
             self._parsed_tables[name] = table
         return self._parsed_tables[name]
 

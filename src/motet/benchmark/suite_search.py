@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from motet.benchmark.cells import BenchmarkRun, CellPath, build_run, cell_settings, select_cells
+from motet.benchmark.error_labels import label_config_errors
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TuneSpec, check_known
 from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSpec, TableMetric, parse_metric
@@ -83,10 +84,8 @@ def build_searches(
             columns.setdefault((name, row, spec.at or column), []).append(column)
     searches = []
     for path, served in columns.items():
-        try:
+        with label_config_errors(f"{suite.name}/{path[0]}, tune"):
             searches.append(_build_search(suite, path, served, quick, device))
-        except ConfigError as error:
-            raise ConfigError(f"{suite.name}/{path[0]}, tune: {error}") from None
     return searches
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from motet.benchmark.cells import BenchmarkRun
+from motet.benchmark.error_labels import label_config_errors
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.table_metrics import TableMetric
-from motet.core.errors import ConfigError
 from motet.core.threads import single_thread
 from motet.experiment.build.component_builders import build_algorithm, build_solver
 from motet.experiment.build.executor_builder import resolve_device, uses_bfloat16
@@ -81,12 +80,12 @@ def estimate_time(
         method = (workload, repr(config.algorithm))
         if method not in checked_methods:
             checked_methods.add(method)
-            with _label_errors(run):
+            with label_config_errors(config.recipe):
                 prepare_plan(config, resources.federation(run))
         if workload not in probes:
             probes[workload] = _probe(config, resources.federation(run))
             metric_names[workload] = _metric_names(resources.federation(run))
-        with _label_errors(run):
+        with label_config_errors(config.recipe):
             for metric in metrics.get(run.name, ()):
                 metric.check(metric_names[workload], config)
         seconds[run.name] = _estimate_run(config, probes[workload])
@@ -101,15 +100,6 @@ def estimate_time(
 def _workload(config: RunConfig) -> str:
     """Return what a training step depends on. Runs that are equal in it share a measurement."""
     return repr((config.data, config.model, config.task, config.groups, config.solver.get("batch")))
-
-
-@contextmanager
-def _label_errors(run: BenchmarkRun) -> Iterator[None]:
-    """Add the run's label to the message of a ConfigError."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
 def _metric_names(federation: Federation) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 
 from motet.benchmark.cells import BenchmarkRun, run_name
+from motet.benchmark.error_labels import label_config_errors
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.table_metrics import CLIENT_KINDS, PRIMARY_METRIC, MetricSpec
 from motet.core.errors import ConfigError
@@ -132,10 +133,8 @@ class Search:
     @property
     def budget(self) -> int:
         """The number of trials of every method."""
-        try:
+        with label_config_errors("--trials"):
             return count_trials(list(self.methods.values()), self.trials)
-        except ConfigError as error:
-            raise ConfigError(f"--trials: {error}") from None
 
     def settings(self, method: str) -> list[dict[str, Any]]:
         """Return the values of each trial of a method. The same seed gives the same trials."""
