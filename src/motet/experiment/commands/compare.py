@@ -11,6 +11,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import is_started, load_config, load_summary, resume_command
+from motet.experiment.commands.run_records import is_personal
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.experiment.loop.metrics_log import is_client_row, read_metrics
 from motet.experiment.loop.scores import mean_metrics
@@ -107,11 +108,6 @@ def _check_one_method(folder: Path, folders: Sequence[Path]) -> None:
 def _mean_results(summaries: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return the mean over runs of each number that all of them have."""
     return mean_metrics(_collect_results(summary) for summary in summaries)
-
-
-def is_personal(summary: Mapping[str, Any]) -> bool:
-    """Return True if a run trains personal models, which are compared on the clients' own test sets."""
-    return summary.get("primary_metric_split") == "local"
 
 
 def _load_finished_summary(folder: Path) -> dict[str, Any]:

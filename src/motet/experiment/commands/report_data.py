@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.data_inspection import read_inspections
 from motet.experiment.commands.page_metrics import PageMetrics, find_first_metric
 from motet.experiment.commands.run_folder import is_served, load_config, load_summary
-from motet.experiment.commands.run_records import LabelRecord, PartitionTable
+from motet.experiment.commands.run_records import LabelRecord, PartitionTable, is_personal
 from motet.experiment.commands.run_state import advise_progress, read_run_state
 from motet.experiment.commands.run_summary import LABELS_FILE
 from motet.experiment.deploy.served_run import clients_bring_data
@@ -148,6 +148,5 @@ def _collect_inspections(folder: Path, config: RunConfig) -> list[dict[str, Any]
 
 def find_score(summary: Mapping[str, Any], metric: str | None) -> float | None:
     """Return the number that leads a run: for personal models, the mean over the clients' own test sets."""
-    is_local = summary.get("primary_metric_split") == "local"
-    score: float | None = (summary.get("clients_final") or {}).get("mean") if is_local else None
+    score: float | None = (summary.get("clients_final") or {}).get("mean") if is_personal(summary) else None
     return (summary.get("final") or {}).get(metric or "") if score is None else score

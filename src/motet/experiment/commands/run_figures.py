@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import load_config
+from motet.experiment.commands.run_records import is_personal
 from motet.experiment.loop.metrics_log import INITIAL_SPLIT, read_metrics
 from motet.report.cluster_plots import draw_relations, read_relations
 from motet.report.curves import draw_curves, draw_traffic_curves
@@ -22,7 +23,7 @@ def draw_figures(finished: FinishedRun) -> None:
     logs = {name: read_metrics(folder) for name, folder in folders.items()}
     title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
-    is_local = summary.get("primary_metric_split") == "local" and has_local_curves
+    is_local = is_personal(summary) and has_local_curves
     global_split = "global" if load_config(finished.folder).evaluation.test else "dev"
     curves = {
         name: log.curve(metric, "test", "clients")

@@ -78,6 +78,11 @@ class SummaryRecord(TypedDict):
     machine: NotRequired[dict[str, str]]
 
 
+def is_personal(summary: Mapping[str, Any]) -> bool:
+    """Return True if a run trains personal models, which are compared on the clients' own test sets."""
+    return summary.get("primary_metric_split") == "local"
+
+
 def update_summary_names(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary with the current names of its keys, which older versions called otherwise."""
     updated = {_RENAMED_KEYS.get(key, key): value for key, value in summary.items()}
