@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from motet.experiment.build.run_plan import build_accountant, build_plan
 from motet.experiment.commands.data_inspection import write_inspections
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
+from motet.experiment.commands.run_records import is_personal
 from motet.experiment.commands.run_state import record_failure
 from motet.experiment.commands.run_summary import write_partition, write_results
 from motet.experiment.commands.server_reports import report_waiting, start_reports
@@ -31,6 +32,7 @@ from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
+from motet.report.number_text import count_of
 from motet.report.run_callback import RunCallback
 from motet.report.run_status import RunStatus
 from motet.report.status_server import start_status_server
@@ -73,28 +75,18 @@ def _serve_claimed(
     log(f"listening on {listener.address}; clients join with: {listener.describe_join_command()} {permission}")
     if listener.clients_bring_data:
         log(f"global test set: {len(listener.local.server.global_test_rows):,} rows of {listener.local.corpus.name}")
-    connections = listener.connections
+    connections, certificate = listener.connections, None if options.cert is None else Path(options.cert)
     transport = TimedTransport(connections)
-    status = RunStatus(
-        callback, lambda: connection_status(connections, transport, _find_certificate(options)), folder / "status.json"
-    )
-    stop_pages = _start_pages(options, status, folder.name, log)
-    stop_status_file = status.keep_current()
-    stop_reports = start_reports(connections, config.wait_policy.reconnect_timeout, _find_certificate(options), log)
-    try:
-        listener.wait_for_quorum(config.wait_policy.quorum, report_waiting(status, log))
-        summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
-        connections.close(RunFinished(_describe_end(summary)))
-    except Exception as error:
-        connections.close(RunFinished(_describe_failure(error), has_failed=True))
-        raise
-    except BaseException:  # interrupted: the clients try to reach the server until the run is resumed
-        connections.close()
-        raise
-    finally:
-        stop_reports()
-        stop_status_file()
-        stop_pages()
+    status = RunStatus(callback, lambda: connection_status(connections, transport, certificate), folder / "status.json")
+    with ExitStack() as stops:
+        for stop in _start_pages(options, status, folder.name, log):
+            stops.callback(stop)
+        stops.callback(status.keep_current())
+        stops.callback(start_reports(connections, config.wait_policy.reconnect_timeout, certificate, log))
+        with _report_failure(connections):
+            listener.wait_for_quorum(config.wait_policy.quorum, report_waiting(status, log))
+            summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
+            connections.close(RunFinished(_describe_end(summary)))
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
 
@@ -151,20 +143,28 @@ def _run(
 def _describe_end(summary: dict[str, Any]) -> str:
     """Return the message with which the clients are dismissed."""
     metric, clients = summary["primary_metric"], summary["clients_final"]
-    value = clients.get("mean") if summary["primary_metric_split"] == "local" else summary["final"].get(metric)
-    owner = "the clients' models, on average" if summary["primary_metric_split"] == "local" else "the common model"
+    value = clients.get("mean") if is_personal(summary) else summary["final"].get(metric)
+    owner = "the clients' models, on average" if is_personal(summary) else "the common model"
     score = "" if value is None else f"; {metric} of {owner}: {value:.3f}"
-    rounds = summary["rounds"]
-    return f"the run is over after {rounds} round{'s' if rounds != 1 else ''}{score}"
+    return f"the run is over after {count_of(summary['rounds'], 'round')}{score}"
 
 
-def _describe_failure(error: Exception) -> str:
-    """Return what the clients are told. An error that is a bug may quote anything, so they get its class alone."""
-    return str(error) if isinstance(error, MotetError) else f"{type(error).__name__}; the server's log has the details."
+@contextmanager
+def _report_failure(connections: Connections) -> Iterator[None]:
+    """Tell the clients why the run in the block failed. After an interruption, they wait until the run is resumed.
 
-
-def _find_certificate(options: NetworkOptions) -> Path | None:
-    return None if options.cert is None else Path(options.cert)
+    An error that is a bug may quote anything, so they get its class alone.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_bug = not isinstance(error, MotetError)
+        reason = f"{type(error).__name__}; the server's log has the details." if is_bug else str(error)
+        connections.close(RunFinished(reason, has_failed=True))
+        raise
+    except BaseException:
+        connections.close()
+        raise
 
 
 def connection_status(connections: Connections, transport: TimedTransport, certificate: Path | None) -> dict[str, Any]:
@@ -181,23 +181,16 @@ def connection_status(connections: Connections, transport: TimedTransport, certi
     }
 
 
-def _start_pages(options: NetworkOptions, status: RunStatus, name: str, log: Log) -> Callable[[], None]:
-    """Start the status page and the metrics, if they are wanted, and return a function that stops them."""
-    stops = []
+def _start_pages(options: NetworkOptions, status: RunStatus, name: str, log: Log) -> Iterator[Callable[[], None]]:
+    """Start the status page and the metrics, if they are wanted, and yield functions that stop them."""
     if options.status is not None:
         address, stop = start_status_server(options.status, status.snapshot, os.environ.get("MOTET_STATUS_TOKEN", ""))
         log(f"status: {address}")
-        stops.append(stop)
+        yield stop
     if options.metrics is not None:
         from motet.report.prometheus_metrics import start_metrics_server
 
         token = os.environ.get("MOTET_METRICS_TOKEN", "")
         address, stop = start_metrics_server(options.metrics, lambda: {name: status.snapshot()}, token)
         log(f"metrics: {address}")
-        stops.append(stop)
-
-    def stop_all() -> None:
-        for stop in stops:
-            stop()
-
-    return stop_all
+        yield stop
