@@ -26,7 +26,7 @@ from motet.benchmark.tuning import (
 )
 from motet.core.errors import ConfigError
 from motet.experiment.recipe.flat_settings import flatten_settings
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import count_of, use_minus_signs
 
 FIRST_SEARCH_SEED = 1  # the seeds of tables start at 42
 
@@ -184,9 +184,8 @@ def describe_search(rows: Sequence[TunedRow]) -> str:
         where = f" in the column {at}" if at else " in each column"
         recipe = f" (trials: {changes})" if changes else ""
         sentences.append(
-            f"Settings were chosen on the development set{where}, with {trials} trials of {seeds} "
-            f"{'seed' if seeds == 1 else 'seeds'} for each row of this list{recipe}; the table has other seeds, and the test "
-            "set was not read for the choice."
+            f"Settings were chosen on the development set{where}, with {trials} trials of {count_of(seeds, 'seed')} for "
+            f"each row of this list{recipe}; the table has other seeds, and the test set was not read for the choice."
         )
     if earlier := [f"{row.earlier_trials} for {row.choice.method}" for row in rows if row.earlier_trials]:
         sentences.append(f"Earlier searches with another grid had further trials: {', '.join(earlier)}.")

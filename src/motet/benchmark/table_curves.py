@@ -20,6 +20,7 @@ from motet.benchmark.suite import TableSpec
 from motet.benchmark.table_metrics import PRIMARY_METRIC, TableMetric
 from motet.experiment.loop.metrics_log import read_metrics
 from motet.report.figure_files import new_figure, save_figure
+from motet.report.number_text import count_of
 
 MIN_POINTS = 3
 _MAX_PANELS_PER_LINE = 3
@@ -96,7 +97,7 @@ def _column_panel(metric: TableMetric, table: ResultTable, cells: Sequence[Cell]
     if not any(len(curves[row].rounds) >= MIN_POINTS for row in table.rows if row in curves):
         return None
     return CurvePanel(
-        title=_title(cells[0].column, seeds),
+        title=f"{cells[0].column}, {count_of(len(seeds), 'seed')}",
         axis_label=metric.axis_label,
         curves={row: curves[row] for row in table.rows if row in curves},
         names=table.rows,
@@ -117,7 +118,8 @@ def _method_panel(spec: TableSpec, cells: Sequence[Cell], store: RunStore) -> Cu
     curves = _read_curves(runs, seeds, metric, store)
     if not any(len(curve.rounds) >= MIN_POINTS for curve in curves.values()):
         return None
-    return CurvePanel(_title(cells[0].row, seeds), metric.axis_label, curves, names=columns, has_legend=True)
+    title = f"{cells[0].row}, {count_of(len(seeds), 'seed')}"
+    return CurvePanel(title, metric.axis_label, curves, names=columns, has_legend=True)
 
 
 def _curve_metrics(spec: TableSpec, column: str) -> list[TableMetric]:
@@ -136,10 +138,6 @@ def _curve_metrics(spec: TableSpec, column: str) -> list[TableMetric]:
 
 def _finished_runs(cells: Sequence[Cell], store: RunStore) -> dict[int, str]:
     return {cell.seed: cell.run.name for cell in cells if store.is_done(cell.run.name)}
-
-
-def _title(name: str, seeds: Sequence[int]) -> str:
-    return f"{name}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}"
 
 
 def _read_curves(
