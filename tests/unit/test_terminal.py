@@ -51,16 +51,16 @@ def test_no_command_prints_control_characters(
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", output)
 
 
-def test_tables_and_notes_show_brackets_and_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_notes_show_texts_as_they_are_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     from motet.cli.terminal import create_console
 
     console: Console = create_console(100)
-    names = (f"runs/a{TITLE}", "runs/[b]")
+    names = (f"runs/a{TITLE}", "runs/[b]:x:")
     console.print(build_settings_table([("model.freeze", "[embeddings, layers 0-2]", f"[/x]{TITLE}")], names))
     console.print(build_comparison_table([(f"f1[x]{TITLE}", 1.0, 2.0)], names))
     LineProgress(console).on_note(f"[bold]{TITLE}")
     output = capsys.readouterr().out
-    assert all(text in output for text in ("[embeddings, layers 0-2]", "[/x]", "runs/[b]", "f1[x]", "[bold]"))
+    assert all(text in output for text in ("[embeddings, layers 0-2]", "[/x]", "runs/[b]:x:", "f1[x]", "[bold]"))
     assert "\x1b" not in output and "\x07" not in output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from motet.experiment.commands.recipe_runner import FinishedRun
+    from motet.experiment.recipe.run_config import RunConfig
     from motet.report.profiler import Profiler
 
 
@@ -68,9 +69,10 @@ def _run_or_resume(
     """Run a recipe, or resume it, and return its folder."""
     from motet.core.errors import ConfigError
     from motet.experiment.commands.run_folder import load_config
+    from motet.experiment.recipe.recipe_files import load_recipe
 
     recipe, overrides = _split_recipe(recipe, settings)
-    config = _load_recipe(recipe, [*([f"transport.type={transport}"] if transport else []), *overrides])
+    config = load_recipe(recipe, [*([f"transport.type={transport}"] if transport else []), *overrides])
     if resume:
         if out is None:
             raise ConfigError(
@@ -99,10 +101,11 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import dry_run
+    from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.loading_permissions import allow_remote_code
 
     recipe, overrides = _split_recipe(recipe, settings)
-    config = resolve_defaults(_load_recipe(recipe, overrides))
+    config = resolve_defaults(load_recipe(recipe, overrides))
     with allow_remote_code(trust_remote_code):
         result = dry_run(config, build_federation(config, on_inspection=print_inspection))
     print_facts(result.facts)
@@ -207,12 +210,6 @@ def _split_recipe(recipe: str, settings: list[str] | None) -> tuple[str, list[st
     return ("quickstart", [recipe, *(settings or [])]) if "=" in recipe else (recipe, settings or [])
 
 
-def _load_recipe(name: str, overrides: list[str]) -> Any:
-    from motet.experiment.recipe.recipe_files import load_recipe
-
-    return load_recipe(name, overrides)
-
-
 def _start_profile(is_requested: bool) -> AbstractContextManager[Profiler | None]:
     """Record the time since the start of the process, if a profile is requested."""
     if not is_requested:
@@ -237,16 +234,14 @@ def _print_profile(profiler: Profiler, folder: Path) -> None:
     )
 
     write_profile(profiler, folder)
-    console = create_console(120)
-    console.print(build_profile_table(profiler))
-    console.print(describe_rounds(profiler), highlight=False)
+    create_console(120).print(build_profile_table(profiler))
+    echo(describe_rounds(profiler))
     if advice := describe_bytecode():
-        console.print(advice, highlight=False, soft_wrap=True)
-    files = f"{folder / TRACE_FILE} (open it at ui.perfetto.dev), {folder / PICTURE_FILE}"
-    console.print(f"Profile: {files}", highlight=False, soft_wrap=True)
+        echo(advice)
+    echo(f"Profile: {folder / TRACE_FILE} (open it at ui.perfetto.dev), {folder / PICTURE_FILE}")
 
 
-def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> Path | None:
+def _train(config: RunConfig, out: Path | None, resume: bool, trust_remote_code: bool) -> Path | None:
     """Run a configuration and print its results. Return its folder, or None in a worker process."""
     from motet.experiment.commands.recipe_runner import run_recipe
     from motet.experiment.commands.run_folder import create_new_folder, resume_command
@@ -294,18 +289,16 @@ def _print_tables(finished: FinishedRun) -> None:
 
     summary, folder = finished.summary, finished.folder
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
-    console = create_console(120)
-    console.print(build_results_table(finished.summaries, title))
+    create_console(120).print(build_results_table(finished.summaries, title))
     details = describe_metrics(summary, {summary["primary_metric"], *(g["primary_metric"] for g in summary["groups"])})
-    plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     if details:
-        console.print(f"{details}.", **plain)
+        echo(f"{details}.")
     for remark in summary.get("remarks", []):
-        console.print(f"Note: {remark}", **plain)
-    console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
+        echo(f"Note: {remark}")
+    echo(f"Results: {folder}/  curves: {folder / 'curves.png'}")
     if (kept_round := summary.get("kept_round", summary["rounds"])) != summary["rounds"]:
-        console.print(f"Kept: the model after round {kept_round}, the best on the development set", **plain)
+        echo(f"Kept: the model after round {kept_round}, the best on the development set")
     if summary["network_seconds"] is not None:
-        console.print(f"Virtual time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
+        echo(f"Virtual time on the emulated network: {summary['network_seconds']:,.1f} s")
     if (folder / "model").exists():
-        console.print(f"Load the model: {loading_code(summary['task'], folder / 'model')}", **plain)
+        echo(f"Load the model: {loading_code(summary['task'], folder / 'model')}")

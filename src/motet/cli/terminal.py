@@ -18,8 +18,10 @@ def echo(text: object = "", *, err: bool = False, color: str | None = None, end:
 
 
 def create_console(width: int | None = None) -> Console:
-    """Return a console that prints brackets as they are. `width` is used if the output is not a terminal."""
+    """Return a console that prints texts as they are. `width` is used if the output is not a terminal."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False)
-    return console if console.is_terminal or width is None else Console(markup=False, highlight=False, width=width)
+    console = Console(markup=False, highlight=False, emoji=False)
+    if width is not None and not console.is_terminal:
+        console.width = width
+    return console

@@ -40,7 +40,7 @@ class BenchmarkLineProgress(BenchmarkCallback):
             self.on_note(f"[{done}/{self.total}] {message}; {format_duration(seconds_left)} left")
 
     def on_note(self, text: str) -> None:
-        self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
+        self.console.print(make_printable(text), soft_wrap=True)
 
 
 class BenchmarkBarProgress(BenchmarkCallback):
@@ -77,7 +77,7 @@ class BenchmarkBarProgress(BenchmarkCallback):
         self.bars.update(self.current_run, completed=round, text=format_scores(scores, primary_metric, traffic))
 
     def on_note(self, text: str) -> None:
-        self.bars.console.print(make_printable(text), highlight=False, markup=False)
+        self.bars.console.print(make_printable(text))
 
     def on_run_end(self) -> None:
         self.bars.update(self.current_run, visible=False)

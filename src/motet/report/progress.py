@@ -34,7 +34,7 @@ class LineProgress(RunCallback):
         self.on_note(text)
 
     def on_note(self, text: str) -> None:
-        self.console.print(make_printable(text), highlight=False, markup=False, soft_wrap=True)
+        self.console.print(make_printable(text), soft_wrap=True)
 
 
 class BarProgress(RunCallback):
@@ -65,7 +65,7 @@ class BarProgress(RunCallback):
         self.bars.update(self.rounds, completed=round, text=format_scores(scores, primary_metric, traffic))
 
     def on_note(self, text: str) -> None:
-        self.console.print(make_printable(text), highlight=False, markup=False)
+        self.console.print(make_printable(text))
 
     def on_run_end(self) -> None:
         self.bars.update(self.clients, visible=False)
