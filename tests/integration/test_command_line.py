@@ -82,6 +82,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["serve", "rounds=0"], "rounds is 0; expected at least 1."),
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
         (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes"),
         (["run", "quickstrat.yaml"], "Did you mean 'quickstart'? Expected the .yaml file of a recipe"),

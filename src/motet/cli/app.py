@@ -49,6 +49,7 @@ def show_global_options(
 TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Data", "Deployment"
 
 Command = TypeVar("Command", bound=Callable[..., None])
+Name = TypeVar("Name", str, Path)  # of a recipe or of a folder
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _FILE_ADVICE = "Check permissions and disk space, or use another folder (--out, or --state-dir of a client)."
@@ -111,6 +112,7 @@ def _explain_file_error(error: Exception) -> str | None:
     return f"'{file}' cannot be read or written: {error.strerror}. {_FILE_ADVICE}"
 
 
+DEFAULT_RECIPE = "quickstart"
 Recipe = Annotated[
     str, typer.Argument(metavar="RECIPE", help="Name of a shipped recipe (see: motet list recipes) or a YAML file.")
 ]
@@ -146,6 +148,11 @@ StateKeySource = Annotated[
     ),
 ]
 Transport = Annotated[str, typer.Option(help="grpc, mqtt or flower.")]
+
+
+def split_settings(first: Name, settings: list[str] | None, default: Name) -> tuple[Name, list[str]]:
+    """Return the first argument of a command and the settings. Without it, the first setting is in its position."""
+    return (default, [str(first), *(settings or [])]) if "=" in str(first) else (first, settings or [])
 
 
 def read_secret(source: str) -> str:

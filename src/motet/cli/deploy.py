@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motet.cli.app import (
+    DEFAULT_RECIPE,
     DEPLOYMENT,
     Cert,
     Key,
@@ -20,6 +21,7 @@ from motet.cli.app import (
     TrustRemoteCode,
     app,
     handle_errors,
+    split_settings,
 )
 from motet.cli.dashboard import DEFAULT_BIND, DashboardBind, DashboardToken, WithDashboard, require_known_token
 from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
@@ -44,7 +46,7 @@ AutoResume = Annotated[
 @app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def serve(
-    recipe: Recipe = "quickstart",
+    recipe: Recipe = DEFAULT_RECIPE,
     settings: Settings = None,
     bind: Bind = None,
     transport: Network = None,
@@ -69,6 +71,7 @@ def serve(
     from motet.experiment.commands.run_folder import create_new_folder, is_finished
     from motet.models.loading_permissions import allow_remote_code
 
+    recipe, given = split_settings(recipe, settings, DEFAULT_RECIPE)
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca}
     pages = {"status": status, "metrics": metrics}
     overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags, **pages}.items() if v is not None]
@@ -76,7 +79,7 @@ def serve(
     if auto_resume and out is not None and is_finished(out):
         print_line(f"The run in {out} is finished. To train again, choose another --out.")
         return
-    config = _load_served_config(recipe, [*overrides, *(settings or [])], out if resume else None)
+    config = _load_served_config(recipe, [*overrides, *given], out if resume else None)
     with allow_remote_code(trust_remote_code):
         folder = out or create_new_folder(config.recipe)
         with _serve_dashboard(folder, dashboard_bind, dashboard_token) if dashboard else nullcontext():

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import DEPLOYMENT, app, handle_errors
+from motet.cli.app import DEPLOYMENT, app, handle_errors, split_settings
 from motet.cli.terminal import echo
 
 DEFAULT_PORT = 8443
@@ -41,7 +41,7 @@ def server(
     from motet.experiment.commands.server_setup import ServerSetup, create_server
     from motet.experiment.recipe.recipe_files import parse_overrides
 
-    folder, overrides = _split_settings(folder, settings, SERVER_FOLDER)
+    folder, overrides = split_settings(folder, settings, SERVER_FOLDER)
     setup = ServerSetup(
         folder=folder,
         hosts=host or _ask("Name at which silos reach this server, such as fl.example.org", "--host").split(),
@@ -76,7 +76,7 @@ def silo(
     from motet.experiment.commands.silo_setup import SiloSetup, create_silo
     from motet.experiment.deploy.invitation import Invitation
 
-    folder, overrides = _split_settings(folder, settings, SILO_FOLDER)
+    folder, overrides = split_settings(folder, settings, SILO_FOLDER)
     invitation = invitation or Path(_ask("File with the invitation from the server", "--invitation")).expanduser()
     setup = SiloSetup(
         folder=folder,
@@ -93,11 +93,6 @@ def silo(
         "files with them, by telephone for example: a server that exchanged them could read your updates."
     )
     _print_commands("Then join:", [f"cd {shlex.quote(str(folder))}", setup.join_command])
-
-
-def _split_settings(folder: Path, settings: list[str] | None, default: Path) -> tuple[Path, list[str]]:
-    """Return the folder and the settings. Without a folder, the first setting is in its position."""
-    return (default, [str(folder), *(settings or [])]) if "=" in str(folder) else (folder, settings or [])
 
 
 def _ask(question: str, option: str) -> str:

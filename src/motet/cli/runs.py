@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motet.cli.app import (
+    DEFAULT_RECIPE,
     TRAINING,
     OutFolder,
     Recipe,
@@ -21,6 +22,7 @@ from motet.cli.app import (
     app,
     handle_errors,
     read_state_key,
+    split_settings,
 )
 from motet.cli.fact_table import print_columns, print_facts, print_inspection, print_warnings
 from motet.cli.log_format import LogFormat, create_run_progress, print_line, use_log_format
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=TRAINING)
 @handle_errors
 def run(
-    recipe: Recipe = "quickstart",
+    recipe: Recipe = DEFAULT_RECIPE,
     settings: Settings = None,
     out: OutFolder = None,
     resume: Resume = False,
@@ -71,7 +73,7 @@ def _run_or_resume(
     from motet.experiment.commands.run_folder import load_config
     from motet.experiment.recipe.recipe_files import load_recipe
 
-    recipe, overrides = _split_recipe(recipe, settings)
+    recipe, overrides = split_settings(recipe, settings, DEFAULT_RECIPE)
     config = load_recipe(recipe, [*([f"transport.type={transport}"] if transport else []), *overrides])
     if resume:
         if out is None:
@@ -96,7 +98,9 @@ def resume_run(folder: RunFolder, trust_remote_code: TrustRemoteCode = False) ->
 
 @app.command(rich_help_panel=TRAINING)
 @handle_errors
-def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote_code: TrustRemoteCode = False) -> None:
+def check(
+    recipe: Recipe = DEFAULT_RECIPE, settings: Settings = None, trust_remote_code: TrustRemoteCode = False
+) -> None:
     """Check a recipe before training: inspect the data, train a few steps, estimate memory, traffic and time."""
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
@@ -104,7 +108,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.loading_permissions import allow_remote_code
 
-    recipe, overrides = _split_recipe(recipe, settings)
+    recipe, overrides = split_settings(recipe, settings, DEFAULT_RECIPE)
     config = resolve_defaults(load_recipe(recipe, overrides))
     with allow_remote_code(trust_remote_code):
         result = dry_run(config, build_federation(config, on_inspection=print_inspection))
@@ -203,11 +207,6 @@ def _check_all_clients(client: str | None, push: str | None) -> None:
         )
     if push is not None:
         raise ConfigError("export: --push uploads one model and --all exports every model. Use --client with --push.")
-
-
-def _split_recipe(recipe: str, settings: list[str] | None) -> tuple[str, list[str]]:
-    """Return the recipe and the overrides. Without a recipe, the first override is in the recipe's position."""
-    return ("quickstart", [recipe, *(settings or [])]) if "=" in recipe else (recipe, settings or [])
 
 
 def _start_profile(is_requested: bool) -> AbstractContextManager[Profiler | None]:
