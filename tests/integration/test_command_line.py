@@ -369,6 +369,12 @@ def test_check_trains_steps_of_every_kind_of_task(motet: Call, recipe: str) -> N
     assert (status, "All checks passed" in out) == (0, True), err
 
 
+def test_check_does_not_call_texts_truncated_that_are_split_into_several_examples(motet: Call) -> None:
+    status, out, _ = motet("check", "toy-lm")
+    assert status == 0
+    assert "truncated" not in out
+
+
 def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
     status, out, _ = motet("check", *TOY, "cohort.size=100")
     assert status == 0

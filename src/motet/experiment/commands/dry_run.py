@@ -206,7 +206,7 @@ def _collect_warnings(group: ClientGroup, group_config: GroupConfig) -> list[str
     if empty:
         warnings.append(f"{empty} clients have no training examples; they will reply with weight 0.")
     max_tokens = group_config.model.max_tokens
-    truncated = float((group.features.lengths >= max_tokens).mean())
+    truncated = (count_truncated(group, max_tokens) or 0) / max(1, len(group.features))
     if truncated > 0.5:
         warnings.append(f"{truncated:.0%} of the texts are truncated at model.max_tokens={max_tokens}.")
     warnings += [f"{note}." for note in group.notes]
