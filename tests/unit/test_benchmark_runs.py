@@ -130,6 +130,7 @@ def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch
     store = RunStore(tmp_path)
     with SharedResources() as resources:
         run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
+    assert {path.parent.name for path in tmp_path.rglob("version.json")} == set(runs), "any folder of a run has it"
     reasons = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
     assert reasons["fedavg"] is None and reasons["centralized"] is None
     assert reasons["fedopt"] is not None and "RuntimeError: two devices" in reasons["fedopt"]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import yaml
 
 from motet.benchmark.cells import BenchmarkRun, without_worker_processes
 from motet.benchmark.run_store import TRACEBACK_FILE, RunStore
@@ -24,6 +23,7 @@ from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.recipe_runner import prepare_plan, run_experiment
+from motet.experiment.commands.run_folder import create_run_folder
 from motet.learning.executors.memory_budget import DeviceMemoryError, limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
@@ -211,8 +211,7 @@ def _choose_next(
 def _execute(run: BenchmarkRun, store: RunStore, resources: SharedResources, callback: BenchmarkCallback) -> None:
     """Start or resume a run. A failure is recorded and does not stop the other runs."""
     folder = store.run_folder(run.name)
-    config = yaml.safe_dump(run.config.to_dict(), sort_keys=False, allow_unicode=True)
-    write_atomically(folder / "config.yaml", config.encode())
+    create_run_folder(folder, {"": run.config})
     try:
         federation, executor = resources.federation(run), resources.executor(run)
         run_experiment(
