@@ -452,6 +452,18 @@ def test_a_text_begins_with_the_token_that_the_tokenizer_puts_before_texts(wordp
     assert features.columns["input_ids"][0].tolist() == tokenizer("one two")["input_ids"]
 
 
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_an_end_token_alone_in_a_chunk_is_kept_if_texts_are_concatenated(is_grouped: bool, wordpieces: Any) -> None:
+    """It separates the text from the next one. Without grouping, it would be a chunk that predicts nothing."""
+    tokenizer = copy.deepcopy(wordpieces)
+    tokenizer.eos_token = "[SEP]"
+    corpus = Corpus("l", "lm", {"text": ["one two three four"]}, 1)
+    task = language_modeling(corpus, group_texts=is_grouped)
+    ids = task.build_features(corpus, tokenizer_model(tokenizer), 4).columns["input_ids"]
+    assert isinstance(ids, Ragged)
+    assert ids.lengths.tolist() == ([4, 1] if is_grouped else [4])
+
+
 def test_group_texts_does_not_mix_clients() -> None:
     ids = Ragged.from_lists([[1, 1], [2, 2, 2], [1], [2, 2], [1, 1, 1]])
     chunks, offsets = group_texts(ids, [np.array([0, 2, 4]), np.array([1, 3]), np.array([], np.int64)], 4)

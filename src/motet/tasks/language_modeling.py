@@ -43,6 +43,7 @@ class LanguageModeling(Task):
         tokenizer = model.tokenizer
         begin = [tokenizer.bos_token_id] if starts_with_bos(tokenizer) else []
         end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
+        smallest = 1 if self.group_texts else 2  # one token predicts nothing, but an end token separates texts
         chunks: list[list[int]] = []
         counts: list[int] = []
         texts = corpus.column("text")
@@ -51,7 +52,7 @@ class LanguageModeling(Task):
             for row in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
                 ids = [*begin, *row, *end]
                 text_chunks = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
-                text_chunks = [chunk for chunk in text_chunks if len(chunk) > 1]  # one token predicts nothing
+                text_chunks = [chunk for chunk in text_chunks if len(chunk) >= smallest]
                 text_chunks = text_chunks or [ids[:1] or [tokenizer.pad_token_id]]
                 chunks += text_chunks
                 counts.append(len(text_chunks))

@@ -22,7 +22,7 @@ from motet.tasks.task import Task
 from motet.transport.private_files import PRIVATE_FILE
 
 META = "meta.json"
-FORMAT = 4  # raise it when tokenization changes
+FORMAT = 5  # raise it when tokenization changes
 MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they are looked up
 
 
