@@ -13,6 +13,7 @@ from tests.runs import advance, make_plan, make_round, start_run
 from tests.sizes import NO_DROPOUT, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
+from motet.algorithms.adafd import make_distill_solver
 from motet.algorithms.distillation import Distiller, smallest_epoch_loss
 from motet.algorithms.distillation_weights import ExponentialWeights, LocalWeights, TrainingStats, normalize_weights
 from motet.algorithms.logit_pooling import TopLogits, restore_logits, truncate_logits
@@ -157,6 +158,12 @@ def test_the_global_model_is_evaluated_on_every_clients_test_data(heterogeneous:
 
 
 # ---- reading only sums -----------------------------------------------------------------------------------------------
+
+
+def test_distill_epochs_count_also_if_clients_train_for_a_number_of_steps() -> None:
+    in_steps = replace(SOLVER, steps=3)
+    assert make_distill_solver(in_steps, 2, None).num_steps(64) == 2 * 4
+    assert make_distill_solver(in_steps, None, None).num_steps(64) == 3
 
 
 @pytest.mark.parametrize(

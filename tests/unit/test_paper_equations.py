@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -277,7 +277,10 @@ def test_per_fedavg_follows_the_first_order_steps() -> None:
     assert float(FakeFederation(one_step, make_params(0.0)).run(200).params["body"]) == pytest.approx(optimum, abs=1e-5)
 
 
-def test_fedrep_trains_the_head_and_then_the_representation() -> None:
+@pytest.mark.parametrize("steps", [None, 4])
+def test_fedrep_trains_the_head_and_then_the_representation(steps: int | None) -> None:
+    """The head is trained for `head_epochs`, also if the representation is trained for a number of steps."""
+
     def product(client: str) -> tuple[Gradient, Callable[[Mapping[str, Tensor]], float]]:
         target = OPTIMA[client]  # f = (h·φ − y)²/2
         return (
@@ -288,7 +291,7 @@ def test_fedrep_trains_the_head_and_then_the_representation() -> None:
             lambda w: 0.0,
         )
 
-    federation = FakeFederation(fedrep(SGD, head_epochs=2), make_params(1.0, 0.5), product)
+    federation = FakeFederation(fedrep(replace(SGD, steps=steps), head_epochs=2), make_params(1.0, 0.5), product)
     body, heads = 1.0, dict.fromkeys(CURVATURES, 0.5)
     for _ in range(2):
         bodies = []
@@ -296,7 +299,7 @@ def test_fedrep_trains_the_head_and_then_the_representation() -> None:
             head, phi = heads[client], body
             for _ in range(2 * steps_of(client)):
                 head -= 0.1 * (phi * head - OPTIMA[client]) * phi
-            for _ in range(steps_of(client)):
+            for _ in range(steps or steps_of(client)):
                 phi -= 0.1 * (phi * head - OPTIMA[client]) * head
             heads[client] = head
             bodies.append(phi)

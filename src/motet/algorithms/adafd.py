@@ -78,7 +78,9 @@ def adafd(
 
 def make_distill_solver(solver: Solver, epochs: int | None, lr: float | None) -> Solver:
     """Return the solver for distillation: the one for training, with the given epochs and learning rate."""
-    return replace(solver, epochs=solver.epochs if epochs is None else epochs, lr=solver.lr if lr is None else lr)
+    if epochs is not None:
+        solver = replace(solver, epochs=epochs, steps=None)
+    return solver if lr is None else replace(solver, lr=lr)
 
 
 def make_secure_distillation(

@@ -50,7 +50,7 @@ class FedRep(Algorithm):
     @work(reveals="sum")
     def train(self, ctx: Context, representation: Params, client_state: Params | None) -> Work[tuple[Weighted, Params]]:
         start = self.assemble(ctx, representation, client_state)
-        head_solver = replace(self.solver, epochs=self.head_epochs)
+        head_solver = replace(self.solver, epochs=self.head_epochs, steps=None)
         head = yield from ctx.fit(start, head_solver, train_only=self.head, purpose="head")
         result = yield from ctx.fit(head.params, self.solver, train_only=~self.head)
         update = result.params.restrict(representation.layout) - representation
