@@ -259,13 +259,29 @@ def test_truncated_logits_keep_the_top_classes_and_the_sum() -> None:
     params = Params.from_tensors({"logits": logits})
     truncated = deserialize(serialize(truncate_logits(params, 3)))
     assert isinstance(truncated, TopLogits)
-    restored = restore_logits(truncated)["logits"]
+    restored = restore_logits("a", truncated, 10)["logits"]
     assert torch.equal(restored.topk(3).indices, logits.topk(3).indices)
     assert torch.equal(restored.topk(3).values, logits.topk(3).values)
     assert torch.allclose(restored.sum(-1), logits.sum(-1), atol=1e-5)
     assert truncate_logits(params, 9) is params, "nine classes and a mean are not shorter than ten classes"
-    with pytest.raises(RunError, match="class 9 of 5"):
-        restore_logits(replace(truncated, num_classes=5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_classes": 10**12},  # the server would run out of memory
+        {"classes": torch.full((7, 3), 10)},
+        {"classes": torch.full((7, 3), -1)},
+        {"classes": torch.zeros(7, 4)},
+        {"values": Params.from_tensors({"logits": torch.zeros(7)})},
+        {"values": Params.from_tensors({"seen": torch.zeros(7)})},
+    ],
+)
+def test_truncated_logits_of_a_hostile_client_are_an_error_with_its_name(change: dict[str, Any]) -> None:
+    truncated = truncate_logits(Params.from_tensors({"logits": torch.zeros(7, 10)}), 3)
+    assert isinstance(truncated, TopLogits)
+    with pytest.raises(RunError, match=r"client-2 sent .* numbers from 0 to 9"):
+        restore_logits("client-2", replace(truncated, **change), 10)
 
 
 def test_truncated_and_rounded_logits_cost_fewer_bytes(federation: Federation) -> None:

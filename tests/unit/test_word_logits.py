@@ -153,7 +153,7 @@ def test_truncated_logits_keep_which_words_were_seen() -> None:
     logits = Params.from_tensors({"logits": torch.randn(5, 6), "seen": torch.tensor([1.0, 0, 1, 1, 0])})
     truncated = truncate_logits(logits, 2)
     assert isinstance(truncated, TopLogits)
-    restored = restore_logits(truncated)
+    restored = restore_logits("a", truncated, 6)
     assert torch.equal(restored["seen"], logits["seen"])
     assert restored["logits"].shape == (5, 6)
 

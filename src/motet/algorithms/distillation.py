@@ -205,10 +205,11 @@ class Distillation(Algorithm):
     def round(self, state: DistillationState, rnd: Round) -> Script[DistillationState]:
         if self.distiller.is_over(rnd):
             return state
-        get_public_data(rnd.server)  # raises before any client trains
+        num_classes = get_public_data(rnd.server).num_classes  # raises before any client trains
         replies: dict[ClientId, ClientLogits] = yield from gather(self.train_and_predict, to_all(rnd.cohort, None))
         weights = yield from weigh_clients(self.weighting, {c: reply.stats for c, reply in replies.items()}, rnd)
-        logits = [check_logits(client, restore_logits(replies[client].logits), rnd.server) for client in weights]
+        restored = {client: restore_logits(client, replies[client].logits, num_classes) for client in weights}
+        logits = [check_logits(client, each, rnd.server) for client, each in restored.items()]
         pooled = self._pool(logits, torch.stack(list(weights.values())))
         params, teacher = yield from self.distiller.distill_server(rnd.server, state.params, pooled)
         if self.distiller.client_loss is not None:

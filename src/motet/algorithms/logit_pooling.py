@@ -104,18 +104,20 @@ def truncate_logits(logits: Params, top_classes: int | None) -> Params | TopLogi
     return TopLogits(Params.from_tensors(values), top.indices.to(index_dtype), num_classes)
 
 
-def restore_logits(logits: Params | TopLogits) -> Params:
-    """Return logits for all classes."""
+def restore_logits(source: str, logits: Params | TopLogits, num_classes: int) -> Params:
+    """Return a client's logits for all classes, or raise an error if they are for other classes."""
     if isinstance(logits, Params):
         return logits
-    values, classes = logits.values["logits"], logits.classes.long()
-    if classes.numel() and int(classes.max()) >= logits.num_classes:
+    tensors, classes = logits.values.tensors(), logits.classes.long()
+    values = tensors.get("logits", torch.zeros(0))
+    is_paired = values.dim() == 2 and classes.shape == values[:, 1:].shape
+    if logits.num_classes != num_classes or not is_paired or not ((classes >= 0) & (classes < num_classes)).all():
         raise RunError(
-            f"a client sent a logit for class {int(classes.max())} of {logits.num_classes}; "
-            "expected class indices below that number."
+            f"{source} sent {list(values.shape)} logits with {list(classes.shape)} classes of {logits.num_classes}; expected "
+            f"k + 1 logits with k classes in each row, which are numbers from 0 to {num_classes - 1}."
         )
-    scores = values[:, -1:].repeat(1, logits.num_classes).scatter(-1, classes, values[:, :-1])
-    return Params.from_tensors({**logits.values.tensors(), "logits": scores})
+    scores = values[:, -1:].repeat(1, num_classes).scatter(-1, classes, values[:, :-1])
+    return Params.from_tensors({**tensors, "logits": scores})
 
 
 def check_top_classes(top_classes: int | None) -> None:
