@@ -92,6 +92,16 @@ def test_momentum_does_not_change_layers_that_are_not_trained(backbone_federatio
         assert not torch.equal(select(model, "encoder"), select(before, "encoder"))
 
 
+def test_a_client_with_fewer_texts_than_a_batch_reads_each_of_them_once_per_step(
+    backbone_federation: Federation,
+) -> None:
+    """Its texts are corrupted once per step, and a batch of all corrupted texts would have each text several times."""
+    running = run_rounds(backbone_federation, Assign(replace(SOLVER, batch=1000), ("mlm",), 1), 1)
+    rows = sum(len(backbone_federation.participant(c).split("train")) for c in backbone_federation.clients)
+    assert SOLVER.steps is not None
+    assert running.engine.executor.examples_processed == SOLVER.steps * rows
+
+
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_clients_in_one_cluster_get_the_same_update(clusters: int, backbone_federation: Federation) -> None:
     running = run_rounds(backbone_federation, Assign(SOLVER, ("mlm",), clusters), 1)

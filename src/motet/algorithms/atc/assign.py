@@ -105,12 +105,13 @@ class Assign(Algorithm):
             return Weighted(request.params.zeros_like(), 0.0), None
         before = ctx.initial_params.updated(request.params)
         steps, rng = self.solver.num_steps(len(examples)), ctx.seed.derive(_SEED_NAME).numpy()
+        batch = min(self.solver.batch, len(examples))  # or a step of a small client would read a text several times
         rows = np.concatenate(self.solver.draw_batches(len(examples), rng))
         batches = Examples(examples.features, examples.rows[rows])
         tokens = SpecialTokens.from_tokenizer(ctx.model.tokenizer)
         result = yield from ctx.fit(
             before,
-            replace(self.solver, steps=steps),
+            replace(self.solver, steps=steps, batch=batch),
             objective=_OBJECTIVES[request.objective],
             examples=_CORRUPTIONS[request.objective](batches, tokens, rng),
             train_only=layers,
