@@ -28,7 +28,7 @@ Predictions = dict[str, Tensor]
 class OptimizerState:
     """The state of an optimizer, so that a later job can continue with it."""
 
-    steps: int
+    steps: int  # of all jobs, also those that did not train some of the layers
     moments: tuple[Params, ...]  # SGD: momentum; AdamW: first and second moment
 
 

@@ -9,7 +9,8 @@ layers that the objective trains are sent, in both directions.
 With `solver.keep_state`, the optimizer and the learning-rate schedule span the whole stage. In a round in which a layer
 is not trained, neither momentum nor weight decay changes it.
 
-Where we differ: the authors' code sends all layers, including zeros. The clusters and the models are the same.
+Where we differ: the authors' code sends all layers, including zeros. The clusters and the models are the same. With
+AdamW, the steps of both objectives count in the correction of the moments' bias, also for a layer that only one trains.
 """
 
 from __future__ import annotations
