@@ -41,6 +41,10 @@ class CellKey(NamedTuple):
     row: str
     column: str
 
+    def fill(self, row: str, column: str) -> CellKey:
+        """Return the key with a row and a column in place of its stars."""
+        return CellKey(row if self.row == "*" else self.row, column if self.column == "*" else self.column)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -88,20 +92,12 @@ class Claim:
 
     def cell_pairs(self, rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[CellKey, CellKey]]:
         """Yield the pairs of cells that the claim compares."""
-        left_column = self.left.column or self.right.column or "*"
-        right_column = self.right.column or self.left.column or "*"
+        left = CellKey(self.left.row, self.left.column or self.right.column or "*")
+        right = CellKey(self.right.row, self.right.column or self.left.column or "*")
         columns = columns if self.only is None else self.only
-        for row in rows if "*" in (self.left.row, self.right.row) else ("",):
-            for column in columns if "*" in (left_column, right_column) else ("",):
-                pair = (
-                    CellKey(
-                        row if self.left.row == "*" else self.left.row, column if left_column == "*" else left_column
-                    ),
-                    CellKey(
-                        row if self.right.row == "*" else self.right.row,
-                        column if right_column == "*" else right_column,
-                    ),
-                )
+        for row in rows if "*" in (left.row, right.row) else ("",):
+            for column in columns if "*" in (left.column, right.column) else ("",):
+                pair = left.fill(row, column), right.fill(row, column)
                 if pair[0] != pair[1]:  # "c/y > *" does not compare c/y with itself
                     yield pair
 
