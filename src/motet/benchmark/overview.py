@@ -20,7 +20,7 @@ from scipy import stats
 from motet.benchmark.measured_settings import MeasuredSetting, MethodNumbers, best_in_all
 from motet.benchmark.render import VERDICT_MARKS, fold
 from motet.benchmark.result_tables import ResultTable
-from motet.report.figure_files import new_figure, save_figure
+from motet.report.figure_files import add_legend_below, new_figure, save_figure
 from motet.report.significance import MIN_SEEDS
 
 OVERVIEW = "overview"  # the name of the marker in a Markdown document
@@ -156,8 +156,7 @@ def _draw_scores(settings: Sequence[MeasuredSetting], path: Path) -> None:
         axes.grid(alpha=0.3)
     for axes in panels[count:]:
         axes.axis("off")
-    handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    add_legend_below(figure)
     save_figure(figure, path)
 
 

@@ -19,7 +19,7 @@ from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import TableSpec
 from motet.benchmark.table_metrics import PRIMARY_METRIC, TableMetric
 from motet.experiment.loop.metrics_log import read_metrics
-from motet.report.figure_files import new_figure, save_figure
+from motet.report.figure_files import collect_handles, new_figure, save_figure
 from motet.report.number_text import count_of
 
 MIN_POINTS = 3
@@ -77,8 +77,7 @@ def draw_learning_curves(
 
 def _draw_legend(figure: Any, axes: Sequence[Any]) -> None:
     """Draw one legend for all panels without one: in the first place without a panel, or else to the right of all."""
-    sharing = [a for a in axes if a.get_legend() is None]
-    handles = {label: h for a in sharing for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    handles = collect_handles(a for a in axes if a.get_legend() is None)
     free = [a for a in axes if not a.lines]
     for unused in free:
         unused.axis("off")

@@ -10,7 +10,7 @@ from typing import Any
 
 from motet.benchmark.result_tables import ResultTable
 from motet.benchmark.table_entry import TableEntry
-from motet.report.figure_files import new_figure, save_figure
+from motet.report.figure_files import add_legend_below, new_figure, save_figure
 
 _MAX_PANELS_PER_LINE = 3  # on the width of a page, more would have too small letters
 _TITLE_WIDTH = 22  # characters that fit above a panel
@@ -35,13 +35,7 @@ def draw_table(table: ResultTable, path: Path) -> bool:
         _draw_panel(axes, table, column, label)
     for axes in panels[len(columns) :]:
         axes.axis("off")
-    handles: dict[str, Any] = {}
-    for axes in figure.axes:
-        for line, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(name, line)
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8
-    )
+    add_legend_below(figure)
     save_figure(figure, path)
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,21 @@ def new_figure(
     figure = Figure(figsize=(width * columns, height * rows), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel())
+
+
+def collect_handles(panels: Iterable[Any]) -> dict[str, Any]:
+    """Return the handles of a common legend by label, each label once."""
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    return handles
+
+
+def add_legend_below(figure: Any) -> None:
+    """Add one legend for all panels, below them."""
+    handles = collect_handles(figure.axes)
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
 
 
 def save_figure(figure: Any, path: Path) -> None:
