@@ -38,10 +38,12 @@ class ClientListener:
     record: DeploymentRecord
     local: Federation  # on this machine
     expected_clients: int
-    clients_bring_data: bool
-    uses_tls: bool = False
-    network: str = "grpc"
-    certificate_names: Sequence[str] = ()  # the names at which clients trust the server
+    network: str  # transport.type
+    options: NetworkOptions
+
+    @property
+    def clients_bring_data(self) -> bool:
+        return self.options.clients_bring_data
 
     def federation(self) -> Federation | RemoteFederation:
         """Return the federation of all clients that have joined and may still take part."""
@@ -56,8 +58,8 @@ class ClientListener:
         if self.network == "flower":
             return "motet join --transport flower --server SOCKET --name NAME --data FILE"
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
-        authority = " --ca CERTIFICATE" if self.uses_tls else ""
-        server = public_address(self.address, self.certificate_names)
+        authority = "" if self.options.cert is None else " --ca CERTIFICATE"
+        server = public_address(self.address, _find_certificate_names(self.options))
         return f"motet join --server {server}{key}{authority} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, on_waiting: Callable[[str], None]) -> None:
@@ -128,10 +130,8 @@ def open_listener(
         record=record,
         local=local,
         expected_clients=expected_clients,
-        clients_bring_data=options.clients_bring_data,
-        uses_tls=options.cert is not None,
         network=config.transport.type,
-        certificate_names=_find_certificate_names(options),
+        options=options,
     )
 
 
