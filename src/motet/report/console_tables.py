@@ -15,45 +15,42 @@ from motet.transport.display_text import make_printable
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     """Build a table with one row per summary (a run and its baselines)."""
-    metric = next(iter(summaries.values()))["primary_metric"]
-    has_dev = any(summary.get("dev_best") for summary in summaries.values())
+    run = next(iter(summaries.values()))
+    is_personal = run.get("primary_metric_split") == "local"
+    rows = {name: _format_row(summary, run["primary_metric"], is_personal) for name, summary in summaries.items()}
+    optional = {"before": "initial", "best on dev": "dev_best"}  # each with the entry of the summary
+    empty = [name for name, entry in optional.items() if not any(s.get(entry) for s in summaries.values())]
     table = Table(title=make_printable(title), title_justify="left", header_style="bold")
     table.add_column("method")
-    has_initial = any(summary.get("initial") for summary in summaries.values())
-    initial_column = ["before"] if has_initial else []
-    dev_column = ["best on dev"] if has_dev else []
-    columns = [*initial_column, metric, "best", *dev_column]
-    client_columns = ["clients: mean ± std", "worst 10 %"]
-    is_personal = next(iter(summaries.values())).get("primary_metric_split") == "local"
-    if is_personal:  # personal models are deployed on each client's texts, so that number comes first
-        columns = [f"{name}, global test" if name == metric else name for name in columns]
-    ordered = [*client_columns, *columns] if is_personal else [*columns, *client_columns]
-    for name in (*ordered, "MB up", "MB down", "seconds"):
-        table.add_column(name, justify="right")
-    for name, summary in summaries.items():
-        traffic = summary["bytes"]
-        scores = [
-            *([_format_score(summary.get("initial", {}), metric)] if has_initial else []),
-            _format_score(summary["final"], metric),
-            _format_score(summary["best"], metric),
-            *([_format_dev_best(summary, metric)] if has_dev else []),
-        ]
-        clients = _format_clients(summary["clients_final"])
-        table.add_row(
-            make_printable(name),
-            *([*clients, *scores] if is_personal else [*scores, *clients]),
-            format_megabytes(traffic["payload_up"]),
-            format_megabytes(traffic["payload_down"]),
-            f"{summary['seconds']:.0f}",
-        )
+    columns = [name for name in next(iter(rows.values())) if name not in empty]
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        table.add_row(make_printable(name), *(use_minus_signs(row[column]) for column in columns))
     return table
 
 
-def _format_clients(clients: Mapping[str, float]) -> list[str]:
-    mean = f"{clients['mean']:.3f}" if "mean" in clients else "–"
+def _format_row(summary: Mapping[str, Any], metric: str, is_personal: bool) -> dict[str, str]:
+    """Return the cells of a summary by column."""
+    clients = summary["clients_final"]
     std = f" ± {clients['std']:.3f}" if "std" in clients else ""
-    worst = f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–"
-    return [use_minus_signs(mean + std), use_minus_signs(worst)]
+    own = {
+        "clients: mean ± std": _format_score(clients, "mean") + std,
+        "worst 10 %": _format_score(clients, "worst_decile"),
+    }
+    scores = {
+        "before": _format_score(summary.get("initial", {}), metric),
+        f"{metric}, global test" if is_personal else metric: _format_score(summary["final"], metric),
+        "best": _format_score(summary["best"], metric),
+        "best on dev": _format_dev_best(summary, metric),
+    }
+    costs = {
+        "MB up": format_megabytes(summary["bytes"]["payload_up"]),
+        "MB down": format_megabytes(summary["bytes"]["payload_down"]),
+        "seconds": f"{summary['seconds']:.0f}",
+    }
+    # Personal models are deployed on each client's texts, so that number comes first.
+    return {**own, **scores, **costs} if is_personal else {**scores, **own, **costs}
 
 
 def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
@@ -66,7 +63,7 @@ def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
 
 
 def _format_score(scores: Mapping[str, float], metric: str) -> str:
-    return use_minus_signs(f"{scores[metric]:.3f}") if metric in scores else "–"
+    return f"{scores[metric]:.3f}" if metric in scores else "–"
 
 
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
