@@ -34,14 +34,19 @@ def build_store(
 ) -> str:
     """Read a corpus, inspect it, and write it to an HDF5 file. Return a description of the file."""
     write = look_up(LAYOUTS, layout, "--layout")
-    if to.suffix not in (".h5", ".hdf5"):
-        raise ConfigError(f"--to: '{to.name}' must end in .h5 or .hdf5.")
+    require_hdf5_name(to)
     corpus_source = read_source(name, source, overrides)
     corpus = corpus_source.load()
     check_corpus(corpus, corpus_source.config, on_inspection=on_inspection)
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)
     return f"{to}: {corpus.name}, {corpus.task}, {_count_rows(corpus)}, {to.stat().st_size / 1e6:.1f} MB."
+
+
+def require_hdf5_name(to: Path) -> None:
+    """Raise an error if a file does not have the name of an HDF5 file."""
+    if to.suffix not in (".h5", ".hdf5"):
+        raise ConfigError(f"--to: '{to.name}' must end in .h5 or .hdf5.")
 
 
 def read_source(name: str, path: Path | None, overrides: Sequence[str]) -> CorpusSource:

@@ -12,6 +12,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import load_corpus, require_corpus
 from motet.experiment.build.partition_builder import build_partition
+from motet.experiment.commands.corpus_commands import require_hdf5_name
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.corpus_source import CorpusSource, parse_sections
 from motet.experiment.recipe.recipe_files import (
@@ -48,11 +49,11 @@ def make_partition(
 ) -> tuple[Path, str]:
     """Divide a corpus as a run with the same seed would, and write a file. Return its path and a description."""
     look_up(dict.fromkeys(LAYOUTS), layout, "--layout")
+    if to is not None:
+        require_hdf5_name(to)
     corpus = source.load()
     partition = build_partition(partition_config, corpus, Seed(source.seed))
     path = to or Path("partitions") / f"{corpus.name}-{partition_config.type}.h5"
-    if path.suffix not in (".h5", ".hdf5"):
-        raise ConfigError(f"--to: '{path.name}' must end in .h5 or .hdf5.")
     description = describe_partition(partition, corpus)
     if layout == "fednlp":
         name = write_fednlp_partition(partition, path)
