@@ -34,10 +34,10 @@ class PageMetrics:
             self._add(row)
 
     def _add(self, row: Row) -> None:
-        if row["split"] != "note" and not is_client_row(row):
-            self._add_point(row)
-        elif row["split"] == "note":
+        if row["split"] == "note":
             self.notes[row["name"]][str(row["round"])] = row["value"]
+        elif not is_client_row(row):
+            self._add_point(row)
         elif row["split"] not in EVALUATION_SPLITS:
             self._add_client_note(row)
         elif row["split"] in ("test", "common") and row["name"] == self.primary_metric:
