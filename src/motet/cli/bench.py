@@ -106,19 +106,20 @@ def _run_phases(benchmark: Benchmark, options: PhaseOptions) -> Benchmark:
     worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
     worker_args += ["--memory-share", str(options.memory_share)]
     with SharedResources() as resources, BenchmarkWorkers(worker_args, benchmark.folder) as workers:
-        _run_phase(benchmark, benchmark.trial_runs, "search", options, resources, workers)
+        _run_phase(benchmark, benchmark.trial_runs, options, resources, workers, is_search=True)
         benchmark = benchmark.reopen()
-        _run_phase(benchmark, benchmark.runs, "", options, resources, workers)
+        _run_phase(benchmark, benchmark.runs, options, resources, workers, is_search=False)
     return benchmark
 
 
 def _run_phase(
     benchmark: Benchmark,
     runs: dict[str, BenchmarkRun],
-    name: str,
     options: PhaseOptions,
     resources: SharedResources,
     workers: BenchmarkWorkers,
+    *,
+    is_search: bool,
 ) -> None:
     from motet.benchmark.scheduler import run_benchmark, split_resources
     from motet.benchmark.time_estimate import estimate_time
@@ -127,11 +128,11 @@ def _run_phase(
     store, device, jobs, dry_run = benchmark.store, benchmark.request.device, options.jobs, options.dry_run
     _clear_old_runs(store, runs, options)
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
-    if not runs or (name and not pending):
+    if not runs or (is_search and not pending):
         return
-    searches, cells = len(benchmark.searches), len(benchmark.cells)
-    extent = count_of(searches, "search", "searches") if name else count_of(cells, "cell")
-    echo(f"{benchmark.title}{f', {name}' if name else ''}: {extent}, {_count_runs(runs, pending, store)}.")
+    title = f"{benchmark.title}, search" if is_search else benchmark.title
+    searches, cells = count_of(len(benchmark.searches), "search", "searches"), count_of(len(benchmark.cells), "cell")
+    echo(f"{title}: {searches if is_search else cells}, {_count_runs(runs, pending, store)}.")
     if not pending:
         return
     if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
@@ -143,7 +144,7 @@ def _run_phase(
         split_resources(device, 1, options.memory_share)
     others = {name: run for name, run in {**benchmark.trial_runs, **runs}.items() if name not in pending}
     finished = store.finished(others)
-    estimate = estimate_time(pending, resources, jobs, {} if name else benchmark.metrics, finished)
+    estimate = estimate_time(pending, resources, jobs, {} if is_search else benchmark.metrics, finished)
     echo(f"{_describe_estimate(estimate, pending)} Results: {benchmark.folder}/")
     if not dry_run:
         split_resources(device, estimate.jobs, options.memory_share)
