@@ -34,9 +34,13 @@ def find(corpus: Corpus) -> dict[str, bool]:
     [
         (["True", "1", "no"], "the labels '1' (20), 'True' (20), 'no' (20) say yes or no in several ways."),
         (["a;b", "b;c", "a;c"], "'a;b' (20), 'b;c' (20): labels that look like several labels."),
+        (["s\u00c3\u00a9v\u00c3\u00a8re", "mild"], "'s\u00c3\u00a9v\u00c3\u00a8re' (30): labels with characters that were decoded wrongly."),
+        (["b\ufffdse", "gut"], "'b\ufffdse' (30): labels with characters that were decoded wrongly."),
+        (["3-May", "6-10", "11+"], "'3-May' (20): labels that are dates, unlike the others."),
+        (["2024-05-03 00:00:00", "6-10", "11+"], "'2024-05-03 00:00:00' (20): labels that are dates, unlike the others."),
         (['{"choices": ["a", "b"]}', "c"], '\'{"choices": ["a", "b"]}\' (30): labels that look like several labels.'),
     ],
-)
+)  # fmt: skip
 def test_labels_in_several_ways_of_writing(labels: list[object], message: str) -> None:
     assert message in find(corpus_of(label=labels))
 
@@ -49,6 +53,8 @@ def test_labels_in_several_ways_of_writing(labels: list[object], message: str) -
         ["true", "mostly-true", "false"],
         ["1", "2"],
         ["sport/golf", "sport/chess", "art/film"],
+        ["2024-01-01", "2024-01-02", "2024-01-03"],
+        ["\u00c9t\u00e9", "\u0434\u0430", "march", "may"],
     ],
 )
 def test_ordinary_labels_have_no_findings(labels: list[object]) -> None:
@@ -71,6 +77,8 @@ def test_lists_of_one_label_are_a_warning_and_can_be_read_as_labels() -> None:
     [
         (["North", "north", "south"], "the clients 'North' (20), 'north' (20) differ only in case, spaces or"),
         (["017", "17", "18"], "the clients '017' (20), '17' (20) differ only in"),
+        (["n\u00c3\u00b6rdlich", "south"], "clients with characters that were decoded wrongly."),
+        (["05. Mai", "6-10", "2-3"], "'05. Mai' (20): clients that are dates, unlike the others."),
         (["nan", "south"], "'nan' (30): clients that look like missing values."),
         (["1.23457E+12", "9.87654E+11"], "clients that are rounded numbers, as Excel writes long ones."),
         ([str(i) for i in range(SIZE)], "there are 60 clients for 60 training rows. Check data.client."),

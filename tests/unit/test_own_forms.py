@@ -93,8 +93,16 @@ def test_mistakes_in_labels_stop_a_run(labels: list[str], message: str, tmp_path
         (table(["a", "b"]), {"text": "1", "label": "2"}, "the first row of a table is data"),
         ((table(["a", "b"]) + "für,a\n").encode("cp1252"), {}, "t.csv: the encoding cp1252 is a guess"),
         (table(["a ", "b"]), {}, "30 labels with blanks around them"),
+        (table(["a", "b"]).replace("text 1", "Tom &amp; Ann 1"), {}, "11 of 60 texts have escape sequences"),
+        (table(["a", "b"]).replace("text 1", "caf\\u00e9 1"), {}, "11 of 60 texts have escape sequences"),
+        (table(["a", "b"]).replace("text 1", "it rains.\\nWe 1"), {}, "11 of 60 texts have escape sequences"),
+        (
+            "text,label\r\n" + "b'one',a\r\nb'two',b\r\n" * 9,
+            {"test_share": 0.0},
+            "18 of 18 texts are written as values of Python",
+        ),
     ],
-    ids=["joined", "rare", "missing", "header", "encoding", "blanks"],
+    ids=["joined", "rare", "missing", "header", "encoding", "blanks", "html", "unicode", "line-break", "list"],
 )
 def test_what_may_be_read_wrongly_is_a_warning(
     content: str | bytes, options: dict[str, Any], message: str, tmp_path: Path

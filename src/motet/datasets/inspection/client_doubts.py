@@ -9,6 +9,7 @@ import numpy as np
 
 from motet.datasets.corpus import Corpus
 from motet.datasets.data_file import NO_GROUP
+from motet.datasets.inspection.damaged_names import find_excel_dates, find_undecodable
 from motet.datasets.inspection.finding import list_counts
 from motet.datasets.inspection.similar_names import find_similar
 from motet.datasets.missing_values import looks_missing
@@ -33,6 +34,10 @@ def _describe(clients: Mapping[str, int], num_rows: int) -> Iterator[str]:
         yield f"the clients {list_counts(alike)} differ only in case, spaces or characters that look alike. Write them alike."
     if missing := {name: count for name, count in clients.items() if looks_missing(name)}:
         yield f"{list_counts(missing)}: clients that look like missing values. Their rows are those of one client."
+    if undecodable := find_undecodable(clients):
+        yield f"{list_counts(undecodable)}: clients with characters that were decoded wrongly. Set data.encoding."
+    if dates := find_excel_dates(clients):
+        yield f"{list_counts(dates)}: clients that are dates, unlike the others. Excel turns values such as 3-5 into dates."
     if rounded := {name: count for name, count in clients.items() if _ROUNDED.fullmatch(name)}:
         yield (
             f"{list_counts(rounded)}: clients that are rounded numbers, as Excel writes long ones. Several clients may have "

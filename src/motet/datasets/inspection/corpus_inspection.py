@@ -83,6 +83,8 @@ class CorpusInspection:
     max_labels: int = 0  # of a row, if a row has a list of labels
     unlabeled: int = 0  # rows without a label in their list
     missing: int = 0  # rows with an input that looks like a missing value, such as 'nan'
+    escaped: int = 0  # rows with escape sequences, such as &amp;
+    printed: int = 0  # rows that are printed lists, such as ['a', 'b']
     samples: tuple[Mapping[str, str], ...] = ()
 
     @property
@@ -141,6 +143,8 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False, is_test_set: b
         max_labels=max_labels,
         unlabeled=unlabeled,
         missing=int(facts.is_missing.sum()),
+        escaped=int(facts.has_escapes.sum()),
+        printed=int(facts.is_printed.sum()),
         samples=_draw_samples(corpus),
     )
 

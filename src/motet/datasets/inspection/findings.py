@@ -22,6 +22,7 @@ PUBLISHED_LEAK_SHARE = 0.5  # no published corpus comes near it, so files were m
 MIN_LEAKED = 3  # test rows; fewer may be a coincidence in a small corpus
 COPY_SHARE, EMPTY_SHARE, REPLACED_SHARE, MOJIBAKE_SHARE, DROPPED_SHARE = 0.5, 0.05, 0.01, 0.05, 0.1
 MIN_ROWS = 20  # shares of fewer rows mean little
+ESCAPED_SHARE, PRINTED_SHARE = 0.01, 0.5
 DUPLICATE_SHARE, CONTRADICTION_SHARE = 0.1, 0.05
 MIN_CUT_LENGTH, MIN_CUT_ROWS, CUT_SHARE = 100, 20, 0.01
 MAX_SENTENCE_LENGTH = 2_000
@@ -42,6 +43,7 @@ def find_problems(
         _check_columns,
         _check_empty,
         _check_encoding,
+        _check_forms,
         _check_dropped,
         _check_duplicates,
         _check_lengths,
@@ -188,6 +190,27 @@ def _check_encoding(inspection: CorpusInspection) -> Iterator[Finding]:
             f"({format_share(count, size)}).",
             advice="Fix the file, or set data.encoding=utf-8.",
             is_mistake=is_own and count >= MOJIBAKE_SHARE * size,
+        )
+
+
+def _check_forms(inspection: CorpusInspection) -> Iterator[Finding]:
+    """Yield texts in the form of a program. Published corpora have their known forms."""
+    size = inspection.num_rows
+    if (count := inspection.escaped) >= ESCAPED_SHARE * size and count and not inspection.is_published:
+        yield Finding(
+            kind="escapes",
+            message=f"{count:,} of {size:,} texts have escape sequences, such as '&amp;', '\\u00e9' or '\\n' "
+            f"({format_share(count, size)}).",
+            advice="Replace them by their characters, unless the model will read such texts.",
+            is_mistake=False,
+        )
+    if (count := inspection.printed) >= PRINTED_SHARE * size and count and not inspection.is_published:
+        yield Finding(
+            kind="escapes",
+            message=f"{count:,} of {size:,} texts are written as values of Python, such as \"['a', 'b']\" "
+            f"({format_share(count, size)}).",
+            advice="Write the texts themselves.",
+            is_mistake=False,
         )
 
 

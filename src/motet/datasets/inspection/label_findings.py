@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
+from motet.datasets.inspection.damaged_names import find_excel_dates, find_undecodable
 from motet.datasets.inspection.finding import Finding, list_counts
 from motet.datasets.inspection.similar_names import find_mixed_booleans, find_similar
 from motet.datasets.missing_values import looks_missing
@@ -36,6 +37,7 @@ def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
             "Add rows with other labels, or name the right column with data.label=….",
         )
     yield from _check_spelling(inspection)
+    yield from _check_damage(inspection)
     if missing := {label: count for label, count in labels.items() if looks_missing(label)}:
         yield _label_mistake(
             inspection,
@@ -96,6 +98,23 @@ def _check_spelling(inspection: CorpusInspection) -> Iterator[Finding]:
         )
 
 
+def _check_damage(inspection: CorpusInspection) -> Iterator[Finding]:
+    labels = inspection.train.labels
+    if undecodable := find_undecodable(labels):
+        yield _label_mistake(
+            inspection,
+            f"{list_counts(undecodable)}: labels with characters that were decoded wrongly.",
+            "Fix the file, or set data.encoding.",
+        )
+    if (dates := find_excel_dates(labels)) and not inspection.is_published:
+        yield Finding(
+            kind="labels",
+            message=f"{list_counts(dates)}: labels that are dates, unlike the others.",
+            advice="Excel turns values such as 3-5 into dates: correct these labels.",
+            is_mistake=False,
+        )
+
+
 def _is_joined(label: str, labels: Mapping[str, int], places: Mapping[str, set[bool]]) -> bool:
     """True for 'food|music' if 'food' is a label, too, or ends another one; and for a list such as "['food', 'music']"."""
     if label[:1] + label[-1:] in ("[]", "{}"):
@@ -131,6 +150,7 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
         )
     else:
         yield from _check_spelling(inspection)
+        yield from _check_damage(inspection)
     if inspection.train.labels and inspection.only_in_test:
         kinds = list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield _label_mistake(

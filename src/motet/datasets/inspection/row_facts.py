@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.text_forms import REPLACEMENT_CHARACTER, has_escapes, has_mojibake, is_printed
 from motet.datasets.missing_values import looks_missing
 from motet.datasets.task_columns import find_task_columns
 
 BATCH_ROWS = 4096
-REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
-# UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe, "Ð¼Ð¸" for Cyrillic letters.
-# In other scripts than Latin, two letters must follow each other: "É»" may be a letter and a quotation mark.
-_TAIL = "[\u0080-\u00bf" + bytes(range(0x80, 0xA0)).decode("cp1252", "ignore") + "]"
-MOJIBAKE = re.compile(
-    f"[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|(?:[\u00c4-\u00df]{_TAIL}){{2}}|(?:[\u00e0-\u00ef]{_TAIL}{{2}}){{2}}"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +29,8 @@ class RowFacts:
     is_missing: np.ndarray  # some input column is not empty, but looks like a missing value
     has_replacement: np.ndarray  # some input column has a replacement character
     has_mojibake: np.ndarray  # some input column looks like UTF-8 that was decoded as Latin-1
+    has_escapes: np.ndarray  # some input column has escape sequences, such as &amp;
+    is_printed: np.ndarray  # some input column is a printed list, such as ['a', 'b']
     is_copy: np.ndarray  # two columns that should differ are equal: text and second, source and target
 
 
@@ -52,7 +48,7 @@ def to_text(value: Any) -> str:
 def compute_row_facts(corpus: Corpus) -> RowFacts:
     size, names = len(corpus), input_columns(corpus)
     inputs, targets, lengths = (np.zeros(size, np.int64) for _ in range(3))
-    is_empty, is_missing, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(5))
+    is_empty, is_missing, replaced, mojibake, escaped, printed, is_copy = (np.zeros(size, bool) for _ in range(7))
     passages = np.zeros(size, np.int64) if corpus.task == "qa" else None
     target = find_task_columns(corpus.task, corpus.columns).target
     for rows in batches(0, size):
@@ -68,10 +64,12 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
         if passages is not None:
             passages[rows] = _hash_rows(texts[:1])
         lengths[rows] = np.sum([list(map(len, column)) for column in texts], axis=0)
-        is_empty[rows] = np.any([[not text for text in column] for column in texts], axis=0)
-        is_missing[rows] = np.any([list(map(looks_missing, column)) for column in texts], axis=0)
-        has_replacement[rows] = np.any([[REPLACEMENT_CHARACTER in text for text in c] for c in texts], axis=0)
-        has_mojibake[rows] = np.any([list(map(_has_mojibake, column)) for column in texts], axis=0)
+        is_empty[rows] = _any_column(operator.not_, texts)
+        is_missing[rows] = _any_column(looks_missing, texts)
+        replaced[rows] = _any_column(lambda text: REPLACEMENT_CHARACTER in text, texts)
+        mojibake[rows] = _any_column(has_mojibake, texts)
+        escaped[rows] = _any_column(has_escapes, texts)
+        printed[rows] = _any_column(is_printed, texts)
     return RowFacts(
         inputs=inputs,
         targets=targets,
@@ -79,10 +77,18 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
         lengths=lengths,
         is_empty=is_empty,
         is_missing=is_missing & ~is_empty,
-        has_replacement=has_replacement,
-        has_mojibake=has_mojibake,
+        has_replacement=replaced,
+        has_mojibake=mojibake,
+        has_escapes=escaped,
+        is_printed=printed,
         is_copy=is_copy & ~is_empty,
     )
+
+
+def _any_column(has_property: Callable[[str], bool], columns: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return for each row whether some column has a text with this property."""
+    flags: np.ndarray = np.any([list(map(has_property, column)) for column in columns], axis=0)
+    return flags
 
 
 def batches(start: int, stop: int) -> Iterator[slice]:
@@ -93,10 +99,6 @@ def batches(start: int, stop: int) -> Iterator[slice]:
 
 def _hash_rows(columns: Sequence[list[str]]) -> list[int]:
     return list(map(hash, columns[0])) if len(columns) == 1 else list(map(hash, zip(*columns, strict=True)))
-
-
-def _has_mojibake(text: str) -> bool:
-    return not text.isascii() and MOJIBAKE.search(text) is not None
 
 
 def count_duplicates(hashes: np.ndarray) -> int:
