@@ -124,6 +124,8 @@ FOREIGN_ATTRIBUTES = {
     "added_tokens_decoder", "backend_tokenizer", "chat_template", "is_fast", "names",
     # Python, numpy, psutil, paho and Flower
     "_is_protocol", "_thread", "item", "numpy_client", "pss", "sched_getaffinity", "strerror",
+    # custom trainers and their data
+    "count_examples", "fit", "shape",
 }  # fmt: skip
 TORCH_LAYERS = {"Embedding", "Linear", "LayerNorm"}  # packed layers are subclasses with another forward pass
 MEANINGLESS_NAMES = {"found", "said", "told", "made"}  # name the thing instead: matches, message, config

@@ -1,4 +1,4 @@
-"""The Python API, and federations with a custom trainer."""
+"""The Python API."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, MotetError, RunError
-from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
@@ -72,157 +68,6 @@ def test_the_clients_of_the_data_are_the_default(tmp_path: Path) -> None:
     assert list(uniform.clients) == ["client-0", "client-1"]
     without_clients = motet.load(path=path, text="body", label="topic")
     assert len(motet.federation(without_clients, model="tiny", max_tokens=8).clients) == 10
-
-
-# ---- custom trainers ------------------------------------------------------------------------------------------------
-
-
-class LinearRegression:
-    """A trainer that fits a line to points and knows nothing about federated learning."""
-
-    def __init__(self, lr: float = 0.1) -> None:
-        self.line, self.lr = nn.Linear(1, 1), lr
-        nn.init.zeros_(self.line.weight)
-        nn.init.zeros_(self.line.bias)
-
-    def get_parameters(self) -> Mapping[str, Tensor]:
-        return dict(self.line.state_dict())
-
-    def set_parameters(self, parameters: Mapping[str, Tensor]) -> None:
-        self.line.load_state_dict(dict(parameters))
-
-    def train(self, data: Points) -> None:
-        x, y = torch.tensor(data).T[:, :, None]
-        for _ in range(20):
-            self.line.zero_grad()
-            nn.functional.mse_loss(self.line(x), y).backward()
-            for parameter in self.line.parameters():
-                parameter.data -= self.lr * parameter.grad  # type: ignore[operator]
-
-    def test(self, data: Points) -> dict[str, float]:
-        x, y = torch.tensor(data).T[:, :, None]
-        with torch.no_grad():
-            return {"closeness": 1 - float(nn.functional.mse_loss(self.line(x), y))}
-
-
-def make_points(first: float, last: float) -> Points:
-    return [(x / 10, 2 * x / 10 - 1) for x in range(int(10 * first), int(10 * last))]
-
-
-LEFT, RIGHT, ALL_POINTS = make_points(-1, 0), make_points(0, 1), make_points(-1, 1)
-DATA = {"left": (LEFT, LEFT), "right": (RIGHT, RIGHT)}
-
-
-def make_clients(trainer: Any = None, data: Any = DATA, primary_metric: str = "closeness") -> Any:
-    trainer = trainer or LinearRegression()
-    return motet.custom_federation(trainer, data, ALL_POINTS, primary_metric=primary_metric)
-
-
-def test_a_custom_trainer_is_federated() -> None:
-    clients = make_clients()
-    result = motet.run(clients, motet.fedavg(), rounds=10)
-    assert result.final["closeness"] > 0.98
-    assert set(result.client_scores) == {"left", "right"}
-    assert motet.run(clients, motet.isolated(), rounds=2).traffic.payload_up == 0
-
-
-def test_a_trainer_that_diverges_is_reported_with_the_client() -> None:
-    with pytest.raises(RunError, match="left, round 0: the trainer returned parameters that are not finite"):
-        motet.run(make_clients(LinearRegression(lr=1e30)), motet.fedavg(), rounds=2)
-
-
-def test_invalid_custom_federations_are_rejected() -> None:
-    with pytest.raises(ConfigError, match="reports closeness, not the primary metric 'accuracy'"):
-        make_clients(primary_metric="accuracy")
-    with pytest.raises(ConfigError, match="data has no clients"):
-        make_clients(data={})
-
-
-@pytest.mark.parametrize("seed", [[1, 2], 1.5, "7", None, True])
-def test_a_custom_federation_refuses_a_seed_that_is_no_whole_number(seed: Any) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"custom_federation: seed is {seed!r}; expected a whole number")):
-        motet.custom_federation(LinearRegression(), DATA, ALL_POINTS, primary_metric="closeness", seed=seed)
-
-
-def test_a_custom_federation_takes_a_seed_of_numpy() -> None:
-    clients = motet.custom_federation(
-        LinearRegression(), DATA, ALL_POINTS, primary_metric="closeness", seed=cast("int", np.int64(7))
-    )
-    assert clients.seed.to_int() == Seed(7).to_int()
-
-
-class ReorderedRegression(LinearRegression):
-    """Returns its parameters in another order after training. Both have one number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_trained = False
-
-    def train(self, data: Points) -> None:
-        super().train(data)
-        self.is_trained = True
-
-    def get_parameters(self) -> Mapping[str, Tensor]:
-        parameters = super().get_parameters()
-        return dict(reversed(parameters.items())) if self.is_trained else parameters
-
-
-def test_parameters_of_a_custom_trainer_must_keep_their_order() -> None:
-    with pytest.raises(MotetError, match="the parameters differ in the order of their names"):
-        motet.run(make_clients(ReorderedRegression()), motet.fedavg(), rounds=1)
-
-
-def test_algorithms_that_a_custom_trainer_cannot_run_are_rejected() -> None:
-    with pytest.raises(RunError, match="a custom trainer computes the loss itself"):
-        motet.run(make_clients(), motet.fedprox(), rounds=1)
-    with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
-        motet.run(make_clients(), motet.centralized(), rounds=1)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"train_only": "head"}, {"keep_optimizer_state": True}, {"examples": [], "lr_horizon": (0, 3)}],
-    ids=["train_only", "keep_optimizer_state", "examples"],
-)
-def test_a_custom_trainer_refuses_options_it_cannot_do(options: dict[str, Any]) -> None:
-    context = make_clients().context("left", 0, "mine.train")
-    with pytest.raises(ConfigError, match=rf"trains with {', '.join(options)}, which a custom trainer cannot do"):
-        next(context.fit(context.initial_params, Solver(), **options))
-
-
-class SeededRegression(LinearRegression):
-    """Notes the seed of each training, and a random number of torch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draws: list[tuple[int, float]] = []
-
-    def train(self, data: Points, seed: int = 0) -> None:
-        self.draws.append((seed, float(torch.rand(1))))
-        super().train(data)
-
-
-def test_a_custom_trainer_gets_a_seed() -> None:
-    """It depends on the run's seed, the client and the round, and nothing else."""
-    trainers = [SeededRegression(), SeededRegression()]
-    for trainer in trainers:
-        torch.rand(1)
-        motet.run(make_clients(trainer), "fedavg", rounds=2)
-    assert trainers[0].draws == trainers[1].draws
-    assert len(set(trainers[0].draws)) == 4
-
-
-def test_a_custom_trainer_ignores_options_with_their_default_values() -> None:
-    context = make_clients().context("left", 0, "mine.train")
-    with pytest.raises(StopIteration) as end:
-        next(context.fit(context.initial_params, Solver(), purpose="mine", train_only=None, keep_optimizer_state=False))
-    assert end.value.value.examples_processed == len(LEFT)
-
-
-def test_a_custom_trainer_has_no_predictions() -> None:
-    context = make_clients().context("left", 0, "mine.train")
-    with pytest.raises(ConfigError, match="reads a model's predictions"):
-        context.infer(context.initial_params, [])
 
 
 def make_rows(count: int = 40) -> dict[str, list[str]]:
