@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from typer.testing import CliRunner
 
 from motet.cli import app
 from motet.core.errors import ConfigError
+from motet.experiment.deploy.allow_list import load_allowed
 from motet.experiment.deploy.certificates import create_certificates
 from motet.experiment.deploy.invitation import Invitation
 from motet.experiment.deploy.join_policy import JoinPolicy
+from motet.transport.admission import hash_token
 
 NAMES = ("north", "south", "east")
 SILOS = [word for name in NAMES for word in ("--silo", name)]
@@ -77,6 +80,42 @@ def test_a_wrong_invitation_is_explained(changes: dict[str, object] | None, mess
     code, output = init("silo", "north", "--invitation", "wrong.yaml", "--data", "letters.csv")
     assert (code, message in output) == (2, True), output
     assert not (folder / "north").exists()
+
+
+def test_another_silo_is_invited_to_a_server_that_exists(folder: Path) -> None:
+    arguments = ("--host", "fl.example.org", "--port", "9000", *SILOS, "--data", "letters.csv", "model.name=tiny")
+    assert init("server", "pilot", *arguments)[0] == 0
+    allowed = load_allowed("pilot/allowed.yaml")
+    code, output = init("invitation", "pilot", "--silo", "west")
+    assert (code, "pilot/silos/west.yaml to west, who runs: motet init silo west" in output) == (0, True), output
+    west, north = (Invitation.read(Path(f"pilot/silos/{name}.yaml")) for name in ("west", "north"))
+    assert west == replace(north, name="west", silos=(*sorted(NAMES), "west"), token=west.token)
+    assert load_allowed("pilot/allowed.yaml") == allowed | {"west": hash_token(west.token)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (("pilot", "--silo", "north"), {}, "'north' has a token in"),
+        (("pilot", "--silo", "west", "--silo", "north"), {}, "'north' has a token in"),
+        (("pilot", "--silo", "../west"), {}, "'../west' cannot be the name"),
+        (("pilot",), {}, "--silo is missing"),
+        (("elsewhere", "--silo", "west"), {}, "does not exist"),
+        (("pilot", "--silo", "west"), {"type": "mqtt"}, "serves over mqtt"),
+        (("pilot", "--silo", "west"), {"cert": None}, "transport.cert=None"),
+    ],
+)
+def test_an_invitation_that_cannot_work_changes_nothing(
+    arguments: tuple[str, ...], changes: dict[str, object], message: str, folder: Path
+) -> None:
+    assert init("server", "pilot", "--host", "h", *SILOS, "--data", "letters.csv", "model.name=tiny")[0] == 0
+    recipe = yaml.safe_load(Path("pilot/recipe.yaml").read_text())
+    Path("pilot/recipe.yaml").write_text(yaml.safe_dump({**recipe, "transport": {**recipe["transport"], **changes}}))
+    allowed = Path("pilot/allowed.yaml").read_bytes()
+    code, output = init("invitation", *arguments)
+    assert (code, message in output) == (2, True), output
+    assert Path("pilot/allowed.yaml").read_bytes() == allowed
+    assert sorted(path.stem for path in Path("pilot/silos").iterdir()) == sorted(NAMES)
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:

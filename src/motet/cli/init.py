@@ -1,9 +1,10 @@
-"""The commands motet init server and motet init silo: set up a deployment, step by step."""
+"""The commands motet init server, invitation and silo: set up a deployment, step by step."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -51,10 +52,28 @@ def server(
         settings=parse_overrides(overrides),
     )
     create_server(setup, echo)
-    echo("\nSend one file to each silo, over a channel that nobody else can read:")
-    for name in setup.silos:
-        echo(f"  {folder / 'silos' / name}.yaml to {name}, who runs: motet init silo {name} --invitation {name}.yaml …")
+    _print_invitations(folder, setup.silos)
     _print_commands("Start the server:", [f"cd {shlex.quote(str(folder))}", setup.serve_command])
+
+
+@init_app.command()
+@handle_errors
+def invitation(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that motet init server wrote.")
+    ] = SERVER_FOLDER,
+    silo: Annotated[list[str] | None, typer.Option(help="Name of the new silo. Repeat it for several.")] = None,
+) -> None:
+    """Invite more silos: write their tokens and invitations. They take part when the server is started again."""
+    from motet.experiment.commands.silo_invitations import invite_silos
+
+    names = silo or _ask("Names of the new silos, with spaces between them", "--silo").split()
+    invite_silos(folder, names)
+    _print_invitations(folder, names)
+    echo(
+        f"\nEach silo of the run needs the .pub file of {' and '.join(names)} in its keys. Then stop the server, and start "
+        "it again: the run goes on with all of them."
+    )
 
 
 @init_app.command()
@@ -93,6 +112,12 @@ def silo(
         "files with them, by telephone for example: a server that exchanged them could read your updates."
     )
     _print_commands("Then join:", [f"cd {shlex.quote(str(folder))}", setup.join_command])
+
+
+def _print_invitations(folder: Path, silos: Sequence[str]) -> None:
+    echo("\nSend one file to each silo, over a channel that nobody else can read:")
+    for name in silos:
+        echo(f"  {folder / 'silos' / name}.yaml to {name}, who runs: motet init silo {name} --invitation {name}.yaml …")
 
 
 def _ask(question: str, option: str) -> str:

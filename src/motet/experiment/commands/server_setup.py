@@ -17,9 +17,10 @@ from motet.core.script import ClientId
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import load_corpus
 from motet.experiment.commands.run_folder import require_empty
+from motet.experiment.commands.silo_invitations import write_invitations
 from motet.experiment.deploy.allow_list import add_clients
 from motet.experiment.deploy.certificates import create_certificates
-from motet.experiment.deploy.invitation import Invitation, check_names
+from motet.experiment.deploy.invitation import check_names
 from motet.experiment.recipe.recipe_files import build_recipe, merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 from motet.missing_paths import describe_missing
@@ -59,6 +60,7 @@ README = """\
 The silos are {silos}. All of them must be connected before the first round.
 
 - See how the run is going: `motet status runs/{name}`, or `motet dashboard runs`.
+- Invite another silo: `motet init invitation . --silo NAME`. It takes part when the server is started again.
 - Replace or withdraw the token of a silo: `motet allow allowed.yaml NAME --rotate` or `--revoke`.
 - Renew the certificate: `motet certificate . {hosts} --rotate`. A running server uses it for new connections.
 - Get the model at the end: `motet export runs/{name} --to model`.
@@ -153,18 +155,8 @@ def _write_recipe(setup: ServerSetup, settings: Mapping[str, Any], config: RunCo
 
 
 def _write_invitations(setup: ServerSetup, config: RunConfig, log: Log) -> None:
+    host = f"[{setup.hosts[0]}]" if ":" in setup.hosts[0] else setup.hosts[0]
     tokens = add_clients(setup.folder / "allowed.yaml", setup.silos)
     log("5. allowed.yaml: one token for each silo. The file has only hashes of them.")
-    create_private_folder(setup.folder / "silos")
-    host = f"[{setup.hosts[0]}]" if ":" in setup.hosts[0] else setup.hosts[0]
-    for name, token in tokens.items():
-        invitation = Invitation(
-            name=name,
-            server=f"{host}:{setup.port}",
-            silos=tuple(setup.silos),
-            model=config.model.name,
-            token=token,
-            ca=(setup.folder / "ca.pem").read_text(),
-        )
-        invitation.write(setup.folder / "silos" / f"{name}.yaml")
+    write_invitations(setup.folder, f"{host}:{setup.port}", config.model.name, setup.silos, tokens)
     log(f"6. silos: an invitation for each of {', '.join(setup.silos)}, with its token and the address of the server.")
