@@ -88,6 +88,12 @@ def test_every_option_has_a_type(name: str) -> None:
         Solver(**{name: "much"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_step_after_the_end_of_a_schedule_has_rate_0(schedule: Any) -> None:
+    """An algorithm may pass a horizon that is too short. A negative rate would climb the loss."""
+    assert Solver(schedule=schedule).learning_rate_at(12, 10) == 0
+
+
 def test_a_cosine_schedule_warms_up_and_falls_along_half_a_cosine() -> None:
     solver = Solver(lr=1.0, schedule="cosine", warmup=0.2)
     rates = [solver.learning_rate_at(step, 10) for step in range(10)]

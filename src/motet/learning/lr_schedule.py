@@ -29,7 +29,7 @@ def learning_rate_factor(schedule: Schedule, warmup: float, step: int, steps: in
     if schedule == "constant":
         return 1.0
     warmup_steps = max(1, math.ceil(warmup * steps))
-    remaining = (steps - step) / max(1, steps - warmup_steps + 1)
+    remaining = max(0, steps - step) / max(1, steps - warmup_steps + 1)
     if schedule == "cosine" and remaining < 1:
         remaining = (1 - math.cos(math.pi * remaining)) / 2
     return min((step + 1) / warmup_steps, remaining)
