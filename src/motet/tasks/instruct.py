@@ -20,6 +20,7 @@ from motet.learning.objectives.completion import CompletionCrossEntropy, Generat
 from motet.tasks.answer_metrics import exact_matches, rouge_l
 from motet.tasks.metric_statistics import with_statistics
 from motet.tasks.task import Task
+from motet.tasks.tokenization import decode_generated
 
 Scoring = Literal["exact_match", "rougeL", "by_row"]
 MAX_CLOSED_ANSWERS = 20  # with at most this number of different completions, the answer is one of few
@@ -191,11 +192,8 @@ def _find_right_choices(predictions: Predictions, examples: Examples) -> list[bo
 
 def decode_answers(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
     """Return the generated answers and the references."""
-    tokenizer, references = examples.features.tokenizer, examples.features.raw_columns["completion"]
-    ids = predictions["predictions"].numpy()
-    ids = np.where(ids == IGNORE_INDEX, tokenizer.pad_token_id, ids)
-    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return [text.strip() for text in generated], [str(references[int(row)]).strip() for row in examples.rows]
+    references = examples.features.raw_columns["completion"]
+    return decode_generated(predictions, examples), [str(references[int(row)]).strip() for row in examples.rows]
 
 
 def iterate_conversations(corpus: Corpus) -> Iterator[list[Turn]]:

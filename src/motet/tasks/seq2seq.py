@@ -16,7 +16,7 @@ from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.task import Task
 from motet.tasks.text_metrics import TextMetrics, choose_bleu_tokenizer
-from motet.tasks.tokenization import BATCH_SIZE, tokenize
+from motet.tasks.tokenization import BATCH_SIZE, decode_generated, tokenize
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,8 @@ class Seq2Seq(Task):
 
 def _decode(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
     """Return the generated texts and the references."""
-    tokenizer, references = examples.features.tokenizer, examples.features.raw_columns["target"]
-    ids = predictions["predictions"].numpy()
-    ids = np.where(ids == IGNORE_INDEX, tokenizer.pad_token_id, ids)
-    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return [text.strip() for text in generated], [references[int(row)] for row in examples.rows]
+    references = examples.features.raw_columns["target"]
+    return decode_generated(predictions, examples), [references[int(row)] for row in examples.rows]
 
 
 def seq2seq(

@@ -1,4 +1,4 @@
-"""Tokenize texts and text pairs."""
+"""From texts and text pairs to tokens, and from generated tokens to texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.data.features import Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 
 BATCH_SIZE = 10_000  # texts per call; fast tokenizers process them in parallel
@@ -52,3 +53,10 @@ def pools_last_position(model: Model) -> bool:
 
 def offsets_from_sizes(sizes: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))]).astype(np.int64)
+
+
+def decode_generated(predictions: Predictions, examples: Examples) -> list[str]:
+    """Return the generated texts, without special tokens."""
+    tokenizer, ids = examples.features.tokenizer, predictions["predictions"].numpy()
+    ids = np.where(ids == IGNORE_INDEX, tokenizer.pad_token_id, ids)
+    return [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
