@@ -10,7 +10,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.federation import ClientGroup
-from motet.learning.data.features import Features, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.partitions.partition import ClientRows, Partition
 from motet.tasks.language_modeling import LanguageModeling, group_texts
@@ -89,7 +89,7 @@ def _regroup(features: Features, splits: RowSplits, digest: str, max_tokens: int
     local_dev = splits.local_dev or ClientRows.from_lists([])
     shares = (splits.train, splits.test, ClientRows.from_lists([public]), ClientRows.from_lists([dev]), local_dev)
     sequences, offsets = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
-    labels = Ragged(sequences.values, sequences.offsets, -100)
+    labels = Ragged(sequences.values, sequences.offsets, IGNORE_INDEX)
     rows = np.arange(offsets[-1])
     # offsets[i] is the first row of piece i; the pieces of train, test, public, dev and local dev follow each other.
     test_start, public_start, dev_start, local_start = np.cumsum([len(s.offsets) - 1 for s in shares[:4]])
