@@ -79,8 +79,7 @@ class Instruct(Task):
         return {name: _DETAILS[name] for name in self.metric_names if name in _DETAILS}
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        name = model.key.rpartition("-")[0]
-        chat = ChatFormat(model.tokenizer, self.template, name, model.virtual_tokens, dict(self.template_options))
+        chat = make_chat_format(model, self.template, self.template_options)
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         completions = chat.tokenize_completions(corpus.column("completion"))
         check_completions_fit(corpus.name, completions, chat, max_tokens)
@@ -115,7 +114,7 @@ class Instruct(Task):
         return describe_prompts(features, model, self.template)
 
     def chat_template(self, model: Model) -> str | None:
-        return ChatFormat(model.tokenizer, self.template, model.key, options=dict(self.template_options)).template
+        return make_chat_format(model, self.template, self.template_options).template
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores, is_closed = self._score(predictions, examples)
@@ -194,6 +193,12 @@ def decode_answers(predictions: Predictions, examples: Examples) -> tuple[list[s
     """Return the generated answers and the references."""
     references = examples.features.raw_columns["completion"]
     return decode_generated(predictions, examples), [str(references[int(row)]).strip() for row in examples.rows]
+
+
+def make_chat_format(model: Model, template: TemplateName, options: Sequence[tuple[str, Any]]) -> ChatFormat:
+    """Return how the prompts of a task are written for a model."""
+    name = model.key.rpartition("-")[0]
+    return ChatFormat(model.tokenizer, template, name, model.virtual_tokens, dict(options))
 
 
 def iterate_conversations(corpus: Corpus) -> Iterator[list[Turn]]:

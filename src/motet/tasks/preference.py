@@ -10,12 +10,12 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.chat_format import ChatFormat, TemplateName
+from motet.learning.data.chat_format import TemplateName
 from motet.learning.data.features import IGNORE_INDEX, Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.direct_preference import REJECTED, DirectPreference, LogRatios, RewardMargins
-from motet.tasks.instruct import check_completions_fit, describe_prompts, iterate_conversations
+from motet.tasks.instruct import check_completions_fit, describe_prompts, iterate_conversations, make_chat_format
 from motet.tasks.task import Task
 
 
@@ -45,8 +45,7 @@ class Preference(Task):
         return RewardMargins(self.beta)
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        name = model.key.rpartition("-")[0]
-        chat = ChatFormat(model.tokenizer, self.template, name, model.virtual_tokens, dict(self.template_options))
+        chat = make_chat_format(model, self.template, self.template_options)
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         answers = {name: chat.tokenize_completions(corpus.column(name)) for name in ("chosen", "rejected")}
         columns: dict[str, Any] = {}
@@ -70,7 +69,7 @@ class Preference(Task):
         return describe_prompts(features, model, self.template)
 
     def chat_template(self, model: Model) -> str | None:
-        return ChatFormat(model.tokenizer, self.template, model.key, options=dict(self.template_options)).template
+        return make_chat_format(model, self.template, self.template_options).template
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         scores = self.score_examples(predictions, examples)
