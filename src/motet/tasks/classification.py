@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,14 +14,14 @@ from motet.core.errors import ConfigError, DataError
 from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.learning.confusion_matrix import Confusion
-from motet.learning.data.features import Column, Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.tasks.metric_statistics import class_metrics, class_statistics, with_statistics
 from motet.tasks.task import Task
-from motet.tasks.tokenization import pools_last_position, tokenize
+from motet.tasks.tokenization import build_text_features
 
 CLASS_METRICS = ("balanced_accuracy", "f1_macro", "f1_weighted", "matthews")
 NEGATIVE_PREFIXES = ("not_", "un", "neg", "no", "0", "false")
@@ -59,22 +59,16 @@ class Classification(Task):
         return (*names, "f1") if self.positive_label is not None else names
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        pairs = corpus.columns.get("second")
-        ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, pairs, pad_to_max=not self.attention_mask)
-        columns: dict[str, Column] = {**ids, "labels": self.label_ids(corpus)}
-        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
+        return build_text_features(
+            corpus, model, max_tokens, self.label_ids(corpus), pad_to_max=not self.attention_mask
+        )
 
     def label_ids(self, corpus: Corpus) -> np.ndarray:
         ids = {label: i for i, label in enumerate(self.labels)}
         column = corpus.column("label")
-        unknown = next(((row, label) for row, label in enumerate(column) if label not in ids), None)
-        if unknown is not None:
-            row, label = unknown
-            raise DataError(
-                f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(ids)} labels "
-                f"({', '.join(self.labels[:10])}).{did_you_mean(str(label), self.labels)} Fix the row, or add training "
-                "rows with this label."
-            )
+        for row, label in enumerate(column):
+            if label not in ids:
+                raise unknown_label(corpus, row, label, self.labels)
         return np.fromiter((ids[label] for label in column), np.int64, count=len(column))
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
@@ -99,6 +93,13 @@ class Classification(Task):
         first = self.labels.index(self.positive_label) if self.positive_label is not None else 0
         statistics = class_statistics((true - first) % count, (predicted - first) % count, count)
         return with_statistics(true == predicted, statistics)
+
+
+def unknown_label(corpus: Corpus, row: int, label: str, labels: Sequence[str]) -> DataError:
+    return DataError(
+        f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(labels)} labels "
+        f"({', '.join(labels[:10])}).{did_you_mean(str(label), labels)} Fix the row, or add training rows with this label."
+    )
 
 
 def _true_classes(examples: Examples) -> np.ndarray:

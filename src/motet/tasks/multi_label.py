@@ -12,16 +12,16 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError, DataError
 from motet.core.messages import message
-from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Column, Examples, Features
+from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective
+from motet.tasks.classification import unknown_label
 from motet.tasks.metric_statistics import MAX_CLASSES, with_statistics
 from motet.tasks.task import Task
-from motet.tasks.tokenization import pools_last_position, tokenize
+from motet.tasks.tokenization import build_text_features
 
 
 def _binary_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -71,9 +71,7 @@ class MultiLabel(Task):
         }
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
-        columns: dict[str, Column] = {**ids, "labels": self.label_matrix(corpus)}
-        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
+        return build_text_features(corpus, model, max_tokens, self.label_matrix(corpus))
 
     def label_matrix(self, corpus: Corpus) -> np.ndarray:
         """Return a row for each text, with 1 for each of its labels and 0 for the others."""
@@ -82,11 +80,7 @@ class MultiLabel(Task):
         for row, labels in enumerate(corpus.column("labels")):
             for label in labels:
                 if label not in ids:
-                    raise DataError(
-                        f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(ids)} labels "
-                        f"({', '.join(self.labels[:10])}).{did_you_mean(str(label), self.labels)} Fix the row, or add "
-                        "training rows with this label."
-                    )
+                    raise unknown_label(corpus, row, label, self.labels)
                 matrix[row, ids[label]] = 1
         return matrix
 

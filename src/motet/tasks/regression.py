@@ -9,14 +9,14 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Column, Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import RegressionOutputs
 from motet.learning.objectives.supervised import SquaredError
 from motet.tasks.metric_statistics import regression_statistics, with_statistics
 from motet.tasks.task import Task
-from motet.tasks.tokenization import pools_last_position, tokenize
+from motet.tasks.tokenization import build_text_features
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,7 @@ class Regression(Task):
     readout: RegressionOutputs = RegressionOutputs()
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
-        columns: dict[str, Column] = {**ids, "labels": _read_scores(corpus)}
-        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
+        return build_text_features(corpus, model, max_tokens, _read_scores(corpus))
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Return correlations and loss. The correlation with a constant is undefined and reported as 0."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
+from motet.datasets.corpus import Corpus
+from motet.learning.data.features import IGNORE_INDEX, Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 
@@ -41,12 +42,22 @@ def tokenize(
     return columns
 
 
+def build_text_features(
+    corpus: Corpus, model: Model, max_tokens: int, labels: np.ndarray, *, pad_to_max: bool = False
+) -> Features:
+    """Tokenize the texts of a corpus, or its pairs of texts. `labels` has one number or one row for each."""
+    pairs = corpus.columns.get("second")
+    ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, pairs, pad_to_max=pad_to_max)
+    columns: dict[str, Column] = {**ids, "labels": labels}
+    return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=_pools_last_position(model))
+
+
 def pad_empty_rows(rows: list[list[int]], pad: int) -> Ragged:
     """Give empty rows one padding token: a model needs at least one."""
     return Ragged.from_lists([row or [pad] for row in rows], pad)
 
 
-def pools_last_position(model: Model) -> bool:
+def _pools_last_position(model: Model) -> bool:
     """True for XLNet, which reads the last position even if it is padding, so its texts are padded on the left."""
     return getattr(getattr(model.module, "config", None), "model_type", "") == "xlnet"
 
