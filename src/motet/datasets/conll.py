@@ -23,6 +23,9 @@ from motet.datasets.splits import Columns
 from motet.datasets.text_files import read_lines
 
 END_PREFIXES = {"BIOES": ("E", "S"), "BILOU": ("L", "U")}  # prefix of an entity's last word, and of a one-word entity
+HEADER_TAGS = ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags")  # names of the column of the tags
+ONE_WORD_SHARE = 0.5  # of the sentences; more of them are lines of a table with one word each
+MIN_SENTENCES = 20  # shares of fewer mean little
 REPAIRED_TAGS = "stray I- tags turned into B- tags"
 SCHEMES = ("BIO", "IOB1", *END_PREFIXES)
 
@@ -124,7 +127,8 @@ def parse_sentences(
         if len(columns) < min_columns or not columns[word]:
             raise DataError(
                 f"{name}, line {number}: '{line.strip()}' has {len(columns)} of at least {min_columns} columns; "
-                "expected a word and its tag, separated by a tab or spaces. Fix the line or download the file again."
+                "expected a word and its tag, separated by a tab or spaces. Fix the line or download the file again; remove "
+                "lines with comments."
             )
         sentence.words.append(columns[word].strip(" ") or columns[word])
         sentence.tags.append(columns[tag].strip())
@@ -147,6 +151,11 @@ def to_bio_columns(
     sentences = list(sentences)
     scheme = detect_scheme(sentence.tags for sentence in sentences)
     columns: Columns = {"words": [], "tags": []}
+    single = sum(len(sentence.words) == 1 for sentence in sentences)
+    if len(sentences) >= MIN_SENTENCES and single >= ONE_WORD_SHARE * len(sentences):
+        log.warn(
+            f"{single:,} of {len(sentences):,} sentences have one word. Write the words of a sentence into one row."
+        )
     for sentence in sentences:
         tags = to_bio(sentence.tags, scheme)
         if repair:
@@ -157,7 +166,7 @@ def to_bio_columns(
         if invalid is not None:
             i, expected = invalid
             is_stray = tags[i].startswith("I-")
-            is_comment = sentence.words[i] == "#"
+            is_comment = sentence.words[i].startswith("#")
             raise DataError(
                 f"{describe_line(sentence.lines[i])}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid in "
                 f"{scheme}, the scheme of the file; expected {expected}. "
@@ -167,6 +176,7 @@ def to_bio_columns(
                     else "Fix the tag."
                 )
                 + (" If the line is a comment, remove it." if is_comment else "")
+                + (" If it is a header, remove it." if tags[i].lower() in HEADER_TAGS else "")
             )
         columns["words"].append(sentence.words)
         columns["tags"].append(tags)
