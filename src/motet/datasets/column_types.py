@@ -45,6 +45,8 @@ def cast_columns(
         elif name in GROUP_COLUMNS:
             columns[name] = cast_categories(name, values, table.positions, log, num_train)
         else:
+            if name == "score":
+                _warn_of_thousands(values, log)
             cast: Callable[[str, Any, RowPositions], Any] = _CASTS.get(name, _cast_texts)
             columns[name] = cast(name, values, table.positions)
     if task == "tagging" and "words" in columns and "tags" in columns:
@@ -107,6 +109,18 @@ def _cast_numbers(name: str, values: Any, positions: RowPositions) -> Sequence[f
             raise value_error(positions, row, name, value, "a number, such as 1234.5 (without a comma or a unit)")
         numbers.append(number)
     return numbers
+
+
+def _warn_of_thousands(values: Any, log: ReadLog) -> None:
+    """Write a warning about 1.234 next to 900: in many countries, this point separates the thousands."""
+    if not isinstance(values, TextColumn):
+        return
+    fractions = [text for text in map(str.strip, values) if "." in text]
+    if fractions and len(fractions) < len(values) and all(map(_THOUSANDS.fullmatch, fractions)):
+        log.warn(
+            f"{len(fractions):,} of {len(values):,} scores are numbers such as {fractions[0]}, which are read with a decimal "
+            "point. If the point separates thousands, remove it."
+        )
 
 
 def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[list[str]]:
@@ -183,6 +197,7 @@ def _cast_instructions(name: str, values: Any, positions: RowPositions, log: Rea
     return result
 
 
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+")
 _QUOTED_LISTS = tuple(bracket + quote for bracket in "[({" for quote in "'\"")
 _PYTHON_LIST = re.compile(r"\['[^'\\]*'(, '[^'\\]*')*\]")
 

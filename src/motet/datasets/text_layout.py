@@ -40,6 +40,8 @@ def describe_layout(lines: Sequence[str]) -> str:
         return "are a web page or XML. Write its texts into a table, or one text per line"
     if all(row.startswith("__label__") for row in rows):
         return "begin with labels of fastText. Write a table with the columns text and label"
+    if len(rows) > MIN_TABLE_ROWS and all('"' in row for row in rows) and _is_table(rows[1:], " "):
+        return "are rows of a table with blanks between its columns. Write it with commas, as a .csv file"
     if len(rows) >= MIN_TABLE_ROWS and any(_is_table(rows, delimiter) for delimiter in DELIMITERS):
         return (
             "are rows of a table. Give the file the suffix .csv, and name the columns by number if there is no header"
