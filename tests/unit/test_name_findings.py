@@ -94,3 +94,9 @@ def test_doubtful_clients_are_a_warning(clients: list[object], message: str) -> 
 
 def test_ordinary_clients_have_no_findings() -> None:
     assert not find(corpus_of(client=["north", "north-east", "", "1"]))
+
+
+def test_clients_with_another_name_in_the_test_rows_are_a_warning() -> None:
+    corpus = corpus_of(client=["017", "18"])
+    corpus = Corpus("own", corpus.task, {**corpus.columns, "client": ["017", "18"] * 20 + ["17", "18"] * 10}, 40)
+    assert any("the clients '017' (20), '17' (0) differ only in case" in message for message in find(corpus))

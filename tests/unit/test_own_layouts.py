@@ -86,6 +86,8 @@ def test_lines_of_several_text_files_are_a_warning(tmp_path: Path) -> None:
     corpus = read_corpus(DataConfig(path=str(write(tmp_path, files))))
     assert corpus.task == "lm"
     assert "Each line of the text files is one text, and each file or its folder is a client." in messages(corpus)
+    inner = "The names of folders within folders, such as 'a/2024', are not read. If they are labels, write a table."
+    assert inner in messages(corpus)
 
 
 def test_files_in_linked_folders_are_read_once(tmp_path: Path) -> None:

@@ -176,6 +176,11 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
         )
     if len(files) > 1 and all(file.file_format is TEXT for file in files):
         log.warn("Each line of the text files is one text, and each file or its folder is a client.")
+        if inner := next((file.name for file in files if file.name.count("/") > 1), None):
+            folder = inner.rpartition("/")[0]
+            log.warn(
+                f"The names of folders within folders, such as '{folder}', are not read. If they are labels, write a table."
+            )
     return _plan_clients(files)
 
 

@@ -20,18 +20,24 @@ _ROUNDED = re.compile(r"\d([.,]\d+)?E\+\d+", re.IGNORECASE)
 
 
 def find_client_doubts(corpus: Corpus) -> tuple[str, ...]:
-    """Return sentences with the names of clients and their training rows."""
+    """Return sentences with the names of clients and their training rows. Test rows may have other names for them."""
     if "client" not in corpus.columns or not corpus.num_train:
         return ()
     names, codes = corpus.factorize("client")
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names)).tolist()
-    clients = {str(name): count for name, count in zip(names, counts, strict=True) if count and name != NO_GROUP}
-    return tuple(_describe(clients, corpus.num_train))
+    every = {str(name): count for name, count in zip(names, counts, strict=True) if name != NO_GROUP}
+    return (
+        *_describe_similar(every),
+        *_describe({name: count for name, count in every.items() if count}, corpus.num_train),
+    )
+
+
+def _describe_similar(clients: Mapping[str, int]) -> Iterator[str]:
+    if len(clients) <= MAX_COMPARED and (alike := find_similar(clients)):
+        yield f"the clients {list_counts(alike)} differ only in case, spaces or characters that look alike. Write them alike."
 
 
 def _describe(clients: Mapping[str, int], num_rows: int) -> Iterator[str]:
-    if len(clients) <= MAX_COMPARED and (alike := find_similar(clients)):
-        yield f"the clients {list_counts(alike)} differ only in case, spaces or characters that look alike. Write them alike."
     if missing := {name: count for name, count in clients.items() if looks_missing(name)}:
         yield f"{list_counts(missing)}: clients that look like missing values. Their rows are those of one client."
     if undecodable := find_undecodable(clients):
