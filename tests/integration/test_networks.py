@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import sys
 import threading
@@ -346,6 +347,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signing)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _strict_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the default context of every Python check as that of Python 3.13 does. `openssl req` writes no such certificates."""
+    create_context = ssl.create_default_context
+
+    def create_strict_context(**options: Any) -> ssl.SSLContext:
+        context = create_context(**options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", create_strict_context)
 
 
 def try_to_join(connect: Connect, client: str = "client-0", seconds: float = 1.0, **options: Any) -> str | Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,10 @@ def test_a_certificate_is_renewed_by_the_same_authority(tmp_path: Path) -> None:
     assert second != first
     assert (tmp_path / "ca.pem").read_bytes() == authority
     x509.load_pem_x509_certificate(second).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    strict = ["openssl", "verify", "-x509_strict", "-CAfile", "ca.pem", "server.pem"]  # as Python 3.13 does by default
+    assert (
+        subprocess.run(strict, check=False, cwd=tmp_path, capture_output=True, text=True).stdout == "server.pem: OK\n"
+    )
     (tmp_path / "ca.key").unlink()
     with pytest.raises(ConfigError, match=r"has ca.pem but not ca.key"):
         create_certificates(tmp_path, ["fl.example.org"], replace=True)

@@ -99,20 +99,10 @@ def _create_authority(folder: Path) -> None:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = _common_name("Motet authority")
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
     builder = _start_certificate(name, name, key, AUTHORITY_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    _write_pair(folder, AUTHORITY, key, builder.add_extension(usage, critical=True), key)
+    builder = builder.add_extension(_key_usage(of_authority=True), critical=True)
+    _write_pair(folder, AUTHORITY, key, builder, key)
 
 
 def _create_server_certificate(folder: Path, hosts: Sequence[str]) -> datetime:
@@ -125,6 +115,7 @@ def _create_server_certificate(folder: Path, hosts: Sequence[str]) -> datetime:
     names = x509.SubjectAlternativeName([_alternative_name(host) for host in hosts])
     builder = _start_certificate(_common_name(hosts[0]), authority.subject, key, SERVER_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(of_authority=False), critical=True)
     builder = builder.add_extension(names, critical=False)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     return _write_pair(folder, SERVER, key, builder, authority_key).not_valid_after_utc
@@ -147,6 +138,22 @@ def _start_certificate(
     )
 
 
+def _key_usage(*, of_authority: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not of_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=of_authority,
+        crl_sign=of_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _write_pair(
     folder: Path,
     name: str,
@@ -155,9 +162,13 @@ def _write_pair(
     signer: EllipticCurvePrivateKey,
 ) -> x509.Certificate:
     """Sign a certificate, and write it and its private key."""
+    from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
-    certificate = builder.sign(signer, hashes.SHA256())
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    # Python 3.13 and newer reject certificates that do not name the key of their authority.
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    certificate = builder.add_extension(issuer_key, critical=False).sign(signer, hashes.SHA256())
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     with open_private_file(folder / f"{name}.key") as file:
         file.write(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
