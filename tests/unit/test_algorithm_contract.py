@@ -109,7 +109,7 @@ def test_an_algorithm_without_a_required_method_cannot_be_created() -> None:
     class Incomplete(Algorithm):
         name = "incomplete"
 
-    with pytest.raises(TypeError, match="abstract methods assemble, init, round, view"):
+    with pytest.raises(TypeError, match=r"abstract methods .?assemble.?, .?init.?, .?round.?, .?view"):
         Incomplete()  # type: ignore[abstract]
 
 
@@ -135,7 +135,7 @@ def test_an_algorithm_must_inherit_the_contract(federation: Federation) -> None:
         (lambda solver, mu=1.0: Minimal(solver), "has no parameter 'solver' with a default"),
         (lambda solver=Solver(): "minimal", "is a str, which does not inherit from Algorithm"),
         (lambda mu, solver=Solver(): Minimal(solver), "option 'mu' is missing; it has no default"),
-        (lambda solver=Solver(): Algorithm(), "abstract methods assemble, init, round, view; add them"),  # type: ignore[abstract]
+        (lambda solver=Solver(): Algorithm(), "abstract methods .?assemble.?, .?init.?, .?round.?, .?view.?; add them"),  # type: ignore[abstract]
     ],
 )
 def test_an_algorithm_that_a_recipe_cannot_build_is_an_error(

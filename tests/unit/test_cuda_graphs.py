@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -56,7 +53,7 @@ class FakeCuda:
             monkeypatch.setattr(torch._C, f"_cuda_{name}", partial(self.call_allocator, name), raising=False)
         monkeypatch.setattr(torch.cuda, "Stream", lambda device: "capture")
         monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-        monkeypatch.setattr(torch.cuda, "graph", self.graph)
+        monkeypatch.setattr(torch.cuda, "graph", partial(FakeCapture, self))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self.stream)
         monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream))
         monkeypatch.setattr(torch.cuda, "default_generators", (self.generator,))
@@ -64,22 +61,26 @@ class FakeCuda:
     def call_allocator(self, name: str, index: int, pool: int) -> None:
         self.allocator_calls.append((name, index, pool))
 
-    @contextmanager
-    def graph(self, graph: FakeGraph, pool: int, stream: str, capture_error_mode: str) -> Iterator[None]:
-        """Like torch's: if the step fails, ending the capture fails too, and the stream is not reset."""
-        self.capture_pools.append(pool)
-        graph.memory_pool = pool
-        self.stream = stream
-        try:
-            yield
-        finally:
-            if sys.exception() is not None:
-                raise RuntimeError("operation failed due to a previous error during capture")
-        self.stream = "main"
-
     @property
     def is_capturing(self) -> bool:
         return self.stream == "capture"
+
+
+class FakeCapture:
+    """Like torch.cuda.graph: if the step fails, ending the capture fails too, and the stream is not reset."""
+
+    def __init__(self, cuda: FakeCuda, graph: FakeGraph, pool: int, stream: str, capture_error_mode: str) -> None:
+        self.cuda, self.stream = cuda, stream
+        cuda.capture_pools.append(pool)
+        graph.memory_pool = pool
+
+    def __enter__(self) -> None:
+        self.cuda.stream = self.stream
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
+        if error_type is not None:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        self.cuda.stream = "main"
 
 
 @pytest.fixture
