@@ -14,8 +14,10 @@ from tests.networks import ClientThreads, MemoryLink
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.build.component_builders import resolve_defaults
 from motet.experiment.commands.data_inspection import collect_inspections
+from motet.experiment.commands.run_folder import load_config
 from motet.experiment.commands.serve_run import serve_run
 from motet.experiment.commands.server_reports import describe_ignored_settings
+from motet.experiment.deploy import client_listener
 from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.allow_list import add_clients, revoke_clients
 from motet.experiment.deploy.certificates import create_certificates, describe_expiry, read_host_names
@@ -156,6 +158,33 @@ def test_the_join_command_has_a_name_in_the_certificate(tmp_path: Path) -> None:
     listener = open_listener(config, tmp_path, NetworkOptions(clients=1, bind="localhost:0", **files))
     listener.connections.close()
     assert "--server 127.0.0.1:" in listener.describe_join_command()
+
+
+def test_the_join_command_of_a_broker_has_what_the_broker_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_listener, "_listen", lambda *_: ("broker.example.org:8883", "KEY"))
+    network = {"clients": 1, "broker": "broker.example.org:8883", "ca": "ca.pem", "user": "server"}
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "mqtt", **network}})
+    command = open_listener(config, tmp_path, NetworkOptions(**network)).describe_join_command()  # type: ignore[arg-type]
+    assert "--server broker.example.org:8883 --transport mqtt --server-key KEY --user USER --ca CERTIFICATE" in command
+
+
+def test_a_resumed_run_with_too_few_clients_ends_before_any_of_them_joins(tmp_path: Path) -> None:
+    """Otherwise it would wait for them first, perhaps for hours."""
+    allow, folder = tmp_path / "allowed.yaml", tmp_path / "run"
+    add_clients(allow, ["east", "north", "south"])
+    settings = {**TOY, "secure": "secagg", "transport": {"type": "grpc", "allow": str(allow)}}
+    config = RunConfig.from_settings("r", settings)
+
+    def listen(connections: Connections) -> str:
+        raise RunError("the server listens")
+
+    with pytest.raises(RunError, match="the server listens"):
+        serve_run(config, folder, resume=False, log=lambda _: None, listen=listen)
+    revoke_clients(allow, ["east"])
+    with pytest.raises(ConfigError, match="there are 2 clients, but a secure sum needs at least 3"):
+        serve_run(load_config(folder), folder, resume=True, log=lambda _: None, listen=listen)
 
 
 def test_clients_that_were_revoked_take_no_part_in_a_resumed_run(tmp_path: Path) -> None:

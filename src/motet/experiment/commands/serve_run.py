@@ -66,8 +66,8 @@ def _serve_claimed(
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
     options = _read_options(config, listen)
     local = build_server_federation(config, options)
+    _check_plan(config, options, local, components)  # also before a run is resumed: clients may have been revoked
     if not resume:
-        _check_plan(config, options, local, components)
         require_empty(folder)
         create_run_folder(folder, {"": config})
     listener = open_listener(config, folder, options, local, listen=listen)

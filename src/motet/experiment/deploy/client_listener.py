@@ -57,10 +57,13 @@ class ClientListener:
         """Return the command with which a client joins."""
         if self.network == "flower":
             return "motet join --transport flower --server SOCKET --name NAME --data FILE"
+        options = self.options
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
-        authority = "" if self.options.cert is None else " --ca CERTIFICATE"
-        server = public_address(self.address, _find_certificate_names(self.options))
-        return f"motet join --server {server}{key}{authority} --name NAME --data FILE"
+        user = "" if options.broker is None or options.user is None else " --user USER"
+        uses_tls = (options.cert if options.broker is None else options.ca) is not None
+        authority = " --ca CERTIFICATE" if uses_tls else ""
+        server = public_address(self.address, _find_certificate_names(options))
+        return f"motet join --server {server}{key}{user}{authority} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, on_waiting: Callable[[str], None]) -> None:
         """Wait until enough clients are connected for a round. Call `on_waiting` with a text that says who is missing.
