@@ -17,6 +17,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.networks import find_free_port
 
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.commands.run_folder import create_run_folder
@@ -145,6 +146,12 @@ def test_the_folder_has_the_status_and_how_the_run_ended(status: RunStatus, tmp_
     assert read_status(str(tmp_path))["state"] == "finished"
     with pytest.raises(ConfigError, match=r"elsewhere' does not exist"):
         describe_state(str(tmp_path / "elsewhere"))
+
+
+def test_a_server_that_is_gone_is_named_in_plain_words() -> None:
+    url = f"http://127.0.0.1:{find_free_port()}"
+    with pytest.raises(RunError, match=f"^{url} returned no status: Connection refused. Check the address"):
+        describe_state(url)
 
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for(status: RunStatus, tmp_path: Path) -> None:

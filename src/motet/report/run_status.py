@@ -189,9 +189,11 @@ def _fetch_status(url: str, token: str) -> dict[str, Any]:
     try:
         with urlopen(Request(url.rstrip("/") + "/status.json", headers=headers), timeout=10) as response:
             status: dict[str, Any] = json.loads(response.read(2**20))
-    except (URLError, OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.reason if type(error) is URLError else error  # its text is <urlopen error …>
+        text = getattr(reason, "strerror", None) or reason
         raise RunError(
-            f"{url} returned no status: {error}. Check the address and the token in MOTET_STATUS_TOKEN."
+            f"{url} returned no status: {text}. Check the address and the token in MOTET_STATUS_TOKEN."
         ) from None
     if problem := find_mismatch(status, StatusRecord):
         raise RunError(f"{url} returned no status: {problem}. Check the address.")
