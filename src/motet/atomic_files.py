@@ -14,6 +14,7 @@ from typing import IO
 from motet.core.errors import RunError
 
 SUFFIX = ".part"
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 Stamp = tuple[int, int, int]
 
 
@@ -25,10 +26,22 @@ def replace_when_complete(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
     try:
-        yield temporary
-        temporary.replace(path)
+        with name_full_disk(path):
+            yield temporary
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def name_full_disk(path: Path) -> Iterator[None]:
+    """Add the file to the error of a full disk, which names none if it comes from a write."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL_DISK and error.filename is None:
+            error.filename = str(path)
         raise
 
 

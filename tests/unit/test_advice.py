@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import errno
 import re
 import tomllib
 import typing
@@ -21,6 +22,7 @@ from motet.core.install_hint import install_command
 from motet.experiment.build.in_process_options import InProcessOptions
 from motet.experiment.commands.listings import TABLES
 from motet.experiment.commands.recipe_keys import list_keys
+from motet.experiment.deploy.audit_log import AuditLog
 from motet.experiment.deploy.network_options import MpiOptions, NetworkOptions
 from motet.experiment.recipe.config_parsing import list_parameters
 from motet.experiment.recipe.key_synonyms import SYNONYMS
@@ -32,6 +34,7 @@ from motet.privacy import PRIVACY
 from motet.robust import ROBUST
 from motet.secure import SECURE
 from motet.tasks import TASKS
+from motet.transport.private_files import write_atomically
 
 SOURCE = Path(__file__).parents[2] / "src" / "motet"
 PYPROJECT = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())
@@ -218,6 +221,22 @@ def test_a_full_disk_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         with pytest.raises(SystemExit):
             write()
         assert "motet: No space left on device. Check permissions and disk space" in capsys.readouterr().err
+
+
+def test_the_error_of_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write says only that there is no space. Runs, client states and temporary files may be on several disks."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    with pytest.raises(OSError, match=r"No space left on device: '.*audit.jsonl'"):
+        log.append("joined")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/state'"):
+        write_atomically(tmp_path / "state", b"weights")
+    log.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.jsonl"]
 
 
 def test_the_help_of_list_names_all_tables() -> None:

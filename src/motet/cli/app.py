@@ -51,7 +51,6 @@ TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Dat
 Command = TypeVar("Command", bound=Callable[..., None])
 Name = TypeVar("Name", str, Path)  # of a recipe or of a folder
 
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _FILE_ADVICE = "Check permissions and disk space, or use another folder (--out, or --state-dir of a client)."
 _USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
@@ -100,8 +99,10 @@ def _explain_file_error(error: Exception) -> str | None:
 
     A full disk is often reported without the name of the file, and by some packages without an error number.
     """
+    from motet.atomic_files import FULL_DISK
+
     number, file = (error.errno, error.filename) if isinstance(error, OSError) else (None, None)
-    if os.strerror(errno.ENOSPC) in str(error) or number in _FULL_DISK:
+    if os.strerror(errno.ENOSPC) in str(error) or number in FULL_DISK:
         return f"{f'{file!r} cannot be written: ' if file else ''}{os.strerror(number or errno.ENOSPC)}. {_FILE_ADVICE}"
     if not isinstance(error, OSError) or file is None or number not in _USER_ERRORS:
         return None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from motet.atomic_files import name_full_disk
 from motet.core.errors import ConfigError
 from motet.missing_paths import describe_read_error
 
@@ -42,9 +43,10 @@ class AuditLog:
         body = {"time": round(self.clock(), 3), "event": event, **values}
         entry = {**body, "previous": self.head}
         entry["hash"] = _hash_entry(entry)
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with name_full_disk(self.path):
+            self._file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.entries.append(entry)
 
     def close(self) -> None:
