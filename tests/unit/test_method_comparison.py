@@ -67,6 +67,29 @@ def test_a_difference_that_seeds_explain_is_none_between_methods(tmp_path: Path)
     assert "about these trained models on new examples, not about the methods" in models
 
 
+def test_a_comparison_names_other_causes_than_the_method(tmp_path: Path) -> None:
+    """Three times the rounds, and another version: the difference may come from these."""
+    first, second = write_method(tmp_path / "a", 0.6, 0.01, 5), write_method(tmp_path / "b", 0.9, 0.01, 5)
+    assert "Compare with care" not in compare_runs(first, second).verdict
+    for run in second.iterdir():
+        longer = load_recipe("quickstart", [f"seed={run.name[1:]}", "rounds=24", "solver.lr=0.3"])
+        (run / "config.yaml").write_text(yaml.safe_dump(longer.to_dict()))
+    summary = json.loads((second / "s42" / "summary.json").read_text())
+    write_json(second / "s42" / "summary.json", {**summary, "versions": {"motet": "9.9"}})
+    comparison = compare_runs(first, second)
+    assert f"they differ in more than the method: rounds (8 for {first}; 24 for {second})." in comparison.verdict
+    assert "with different versions: Motet 9.9 and an unknown version of Motet." in comparison.verdict
+    assert "p < 0.0001 over 300 examples: significant" in comparison.verdict, "a p-value is never 0"
+
+
+def test_a_tiny_test_set_gives_a_rough_p_value(tmp_path: Path) -> None:
+    first, second = (write_method(tmp_path / name, 0.6, 0.01, 1) / "s42" for name in "ab")
+    write_example_scores(first, {"": np.zeros((3, 1), np.float32)})
+    write_example_scores(second, {"": np.ones((3, 1), np.float32)})
+    verdict = compare_runs(first, second).verdict
+    assert "over 3 examples: not significant. With fewer than 30 examples, p is rough." in verdict
+
+
 def test_other_seeds_and_unfinished_runs_are_rejected(tmp_path: Path) -> None:
     first = write_method(tmp_path / "a", 0.6, 0.01, 2)
     with pytest.raises(ConfigError, match="expected the same seeds"):

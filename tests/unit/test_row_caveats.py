@@ -45,11 +45,11 @@ def test_a_fair_table_has_no_caveat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "settings"),
     [
-        ("rounds: 9", "rounds (9 for FedOpt; 2 for FedAvg)"),
-        ("solver: {epochs: 3}", "solver.epochs (3 for FedOpt; default for FedAvg)"),
-        ("data: {limit: 30}", "data.limit (30 for FedOpt; 40 for FedAvg)"),
-        ("model: {max_tokens: 32}", "model.max_tokens (32 for FedOpt; 16 for FedAvg)"),
-        ("cohort: {size: 2}", "cohort.size (2 for FedOpt; null for FedAvg)"),
+        ("rounds: 9", "rounds (2 for FedAvg; 9 for FedOpt)"),
+        ("solver: {epochs: 3}", "solver.epochs (default for FedAvg; 3 for FedOpt)"),
+        ("data: {limit: 30}", "data.limit (40 for FedAvg; 30 for FedOpt)"),
+        ("model: {max_tokens: 32}", "model.max_tokens (16 for FedAvg; 32 for FedOpt)"),
+        ("cohort: {size: 2}", "cohort.size (null for FedAvg; 2 for FedOpt)"),
     ],
 )
 def test_rows_with_another_budget_are_named(change: str, settings: str, tmp_path: Path) -> None:
@@ -78,7 +78,9 @@ def test_a_round_chosen_on_the_test_set_is_named(tmp_path: Path) -> None:
     columns = "α=1: {}, α=9: {shows: [best accuracy], set"
     table = build_table(tmp_path, ("α=1: {}, α=9: {set", columns), (FEDOPT, "FedOpt: {evaluation: {every: 2}}"))
     every, chosen = table.caveats
-    assert every.startswith("α=9: the rows differ in more than the method: evaluation.every (2 for FedOpt")
+    assert every.startswith(
+        "α=9: the rows differ in more than the method: evaluation.every (1 for FedAvg; 2 for FedOpt"
+    )
     assert chosen.startswith("α=9: the round was chosen on the test set, so the numbers are too high")
 
 

@@ -15,8 +15,7 @@ from motet.benchmark.measured_settings import (
     best_in_all,
     feature_distances,
 )
-from motet.benchmark.table_entry import format_p_value
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import format_p_value, use_minus_signs
 from motet.report.significance import MIN_SEEDS, SIGNIFICANCE_LEVEL
 
 FEATURE_NAMES = {

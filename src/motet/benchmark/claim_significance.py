@@ -20,8 +20,9 @@ import numpy as np
 from motet.benchmark.claims import CellKey, Claim, Verdict
 from motet.benchmark.column_significance import have_one_corpus, pair_entries
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.table_entry import TableEntry, format_interval, format_p_value
+from motet.benchmark.table_entry import TableEntry, format_interval
 from motet.benchmark.table_metrics import TableMetric
+from motet.report.number_text import format_p_value
 from motet.report.paired_scores import PairedRuns
 from motet.report.significance import (
     MIN_SEEDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import format_p_value, use_minus_signs
 from motet.report.significance import SIGNIFICANCE_LEVEL, Comparison
 
 
@@ -73,10 +73,6 @@ def format_interval(comparison: Comparison, like: float | None = None) -> str:
     size = max(map(abs, numbers)) if like is None else like
     difference, low, high = (format_number(number, size) for number in numbers)
     return use_minus_signs(f"{difference} [{low}, {high}]")
-
-
-def format_p_value(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def describe_difference(entry: TableEntry) -> str:

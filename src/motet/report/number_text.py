@@ -24,6 +24,12 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def format_p_value(p: float, digits: int = 3) -> str:
+    """Return `p = 0.042`. A p-value is never 0."""
+    least = 10.0**-digits
+    return f"p < {least:.{digits}f}" if p < least else f"p = {p:.{digits}f}"
+
+
 def format_range(values: np.ndarray) -> str:
     """Return the smallest and the largest of whole numbers: "12 to 25", or "60" if all are equal."""
     low, high = f"{values.min():,}", f"{values.max():,}"

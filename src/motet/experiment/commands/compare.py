@@ -10,16 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motet.core.errors import ConfigError
+from motet.experiment.commands.environment import describe_software
 from motet.experiment.commands.run_folder import is_started, load_config, load_summary, resume_command
 from motet.experiment.commands.run_records import is_personal
+from motet.experiment.commands.unequal_settings import join_settings, list_unequal_settings
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.experiment.loop.metrics_log import is_client_row, read_metrics
 from motet.experiment.loop.scores import mean_metrics
 from motet.experiment.recipe.flat_settings import diff_settings, flatten_settings
 from motet.report.client_bootstrap import client_spread, compare_clients, worst_tenth
-from motet.report.number_text import use_minus_signs
+from motet.report.number_text import count_of, format_p_value, use_minus_signs
 from motet.report.paired_scores import PairedRuns, RunScores, SharedUnits, compare_methods, score_run
-from motet.report.significance import MIN_SEEDS, Comparison
+from motet.report.significance import MIN_EXAMPLES, MIN_SEEDS, Comparison
 from motet.tasks.metric_statistics import StatisticsMetric, metric_from_statistics
 
 # The runs of one method may differ in these.
@@ -52,11 +54,23 @@ def compare_runs(first: Path, second: Path) -> RunComparison:
     settings = [flatten_settings(load_config(each.folders[0]).to_dict()) for each in runs]
     results = [_mean_results(each.summaries) for each in runs]
     names = dict.fromkeys([*results[0], *results[1]])
+    caveats = _find_caveats((first, second), runs, settings)
     return RunComparison(
         settings=list(diff_settings(*settings)),
         results=[(name, results[0].get(name), results[1].get(name)) for name in names],
-        verdict=" ".join([_test_significance(*runs), *_test_fairness(*runs)]),
+        verdict=" ".join([_test_significance(*runs), *_test_fairness(*runs), *caveats]),
     )
+
+
+def _find_caveats(
+    folders: tuple[Path, Path], runs: tuple[_Runs, _Runs], settings: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
+    """Yield sentences on what else than the method can explain the difference."""
+    if unequal := list_unequal_settings(dict(zip(map(str, folders), settings, strict=True))):
+        yield f"Compare with care: they differ in more than the method: {join_settings(unequal)}."
+    software = {describe_software(summary.get("versions", {})) for each in runs for summary in each.summaries}
+    if len(software) > 1:
+        yield f"Compare with care: they were trained with different versions: {' and '.join(sorted(software))}."
 
 
 def _check_seeds(folders: tuple[Path, Path], runs: tuple[_Runs, _Runs]) -> None:
@@ -123,7 +137,7 @@ def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
     primary_metric = summary["primary_metric"]
     results = dict(summary["final"])
     if primary_metric in summary["best"]:
-        results[f"best {primary_metric}"] = summary["best"][primary_metric]
+        results[f"best {primary_metric}, on test"] = summary["best"][primary_metric]
     best_dev_round = summary.get("dev_best") or {}
     if primary_metric in best_dev_round.get("test", {}):
         results[f"dev-best {primary_metric}"] = best_dev_round["test"][primary_metric]
@@ -225,9 +239,10 @@ def _describe_test(test: Comparison, metric: str, example: RunScores) -> str:
             "This is about these trained models on new examples, not about the methods: other seeds give other models. "
             f"For the methods, give two folders with the runs of at least {MIN_SEEDS} seeds each."
         )
+    rough = f" With fewer than {MIN_EXAMPLES} examples, p is rough." if 0 < count < MIN_EXAMPLES else ""
     return (
-        f"Second minus first, {metric} on {where}: {_describe_interval(test)}, p = {test.p:.4f} over {count:,} examples: "
-        f"{conclusion}. {subject}"
+        f"Second minus first, {metric} on {where}: {_describe_interval(test)}, {format_p_value(test.p, 4)} over "
+        f"{count_of(count, 'example')}: {conclusion}.{rough} {subject}"
     )
 
 

@@ -38,9 +38,9 @@ def _describe_values(values: Mapping[str, str]) -> str:
     usual, count = counts.most_common(1)[0]
     names = {value: [name for name, own in values.items() if own == value] for value in counts}
     if count > 1:
+        del names[usual]
         names[usual] = ["the others"]
-    rarest_first = sorted(names.items(), key=lambda item: item[0] == usual)
-    return "; ".join(f"{value} for {'; '.join(owners)}" for value, owners in rarest_first)
+    return "; ".join(f"{value} for {'; '.join(owners)}" for value, owners in names.items())
 
 
 def join_settings(unequal: Mapping[str, str]) -> str:
