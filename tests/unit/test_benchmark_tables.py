@@ -297,6 +297,16 @@ def test_a_document_is_filled_and_filled_again(finished: Benchmark, tmp_path: Pa
     assert document.read_text() == text
 
 
+def test_a_document_says_that_numbers_of_a_quick_run_are_toy_numbers(finished: Benchmark, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- motet bench two methods -->\n<!-- end -->\n")
+    fill_markdown_tables(page, finished, finished.tables())
+    assert "Toy numbers" not in page.read_text()
+    quick = replace(finished, request=replace(finished.request, quick=True))
+    fill_markdown_tables(page, quick, quick.tables())
+    assert "**Toy numbers of a quick test.** It shows that everything works" in page.read_text()
+
+
 def test_a_long_list_of_claims_folds_those_that_are_not_shown() -> None:
     lines = ["✓ shown: a > b", "○ not shown: b > c", "✗ contradicted: c > d"]
     assert arrange_claims(lines) == "- ✓ shown: a > b\n- ○ not shown: b > c\n- ✗ contradicted: c > d"

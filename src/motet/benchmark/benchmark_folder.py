@@ -32,6 +32,7 @@ from motet.transport.private_files import write_atomically
 FIRST_SEED = 42
 DEFAULT_SEEDS = MIN_SEEDS
 QUICK_TITLE = "Toy numbers of a quick test"
+QUICK_WARNING = "It shows that everything works, not which method is better."
 REQUEST_FILE = "request.json"
 RESULTS_VERSION = 2  # of results.json
 
@@ -251,10 +252,7 @@ def render_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     if benchmark.request.quick:
         configs = [run.config for run in benchmark.runs.values()]
         data = dict.fromkeys(f"{config.data.name or 'own data'} with {config.model.name}" for config in configs)
-        parts.append(
-            f"A quick version of the suite on small data ({'; '.join(data)}). "
-            "It shows that everything works, not which method is better."
-        )
+        parts.append(f"A quick version of the suite on small data ({'; '.join(data)}). {QUICK_WARNING}")
     parts += [render_markdown(table).rstrip() for table in tables]
     parts += [part for part in (write_overview(benchmark, tables, benchmark.folder),) if part]
     if failures := benchmark.failures():

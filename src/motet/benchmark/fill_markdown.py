@@ -13,7 +13,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_machines, write_overview
+from motet.benchmark.benchmark_folder import (
+    QUICK_TITLE,
+    QUICK_WARNING,
+    Benchmark,
+    bench_command,
+    list_machines,
+    write_overview,
+)
 from motet.benchmark.overview import FIGURES, OVERVIEW
 from motet.benchmark.render import describe_tests, fold, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable
@@ -48,7 +55,8 @@ def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
     figure = _show_figure(path, benchmark, benchmark.figure_path(table.name), f"{table.title}: each method's numbers")
     curves = _show_figure(path, benchmark, benchmark.curves_path(table.name), f"{table.title}: by round")
     machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
-    legend = f"{table.software or 'Motet'} on {machines}. {render_legend([table], benchmark.seeds)}"
+    origin = f"{_quick_warning(benchmark)}{table.software or 'Motet'} on {machines}."
+    legend = f"{origin} {render_legend([table], benchmark.seeds)}"
     details = "\n\n".join(text for text in (f"`{bench_command(benchmark)}`", describe_tests([table])) if text)
     text = render_markdown(table, legend=legend, figure=figure, curves=curves, details=details)
     return text.partition("\n\n")[2].rstrip()  # without the title: the document has its own
@@ -56,11 +64,16 @@ def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
 
 def _overview_text(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     text = write_overview(benchmark, tables, benchmark.folder).partition("\n\n")[2] or "Not computed."
-    parts = [text]
+    parts = [f"{_quick_warning(benchmark)}{text}"]
     for name, title in FIGURES.items():
         if figure := _show_figure(path, benchmark, benchmark.folder / f"{OVERVIEW}-{name}.png", title):
             parts.append(fold(_FOLDED_FIGURES[name], figure) if name in _FOLDED_FIGURES else figure)
     return "\n\n".join(parts)
+
+
+def _quick_warning(benchmark: Benchmark) -> str:
+    """Return what the title says of a quick run, since a document has its own titles."""
+    return f"**{QUICK_TITLE}.** {QUICK_WARNING} " if benchmark.request.quick else ""
 
 
 def _show_figure(page: Path, benchmark: Benchmark, source: Path, title: str) -> str:
