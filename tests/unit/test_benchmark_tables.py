@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import re
 import string
 from dataclasses import replace
@@ -184,6 +185,18 @@ def test_clients_of_another_partition_are_not_paired(
     assert any(c is not None and "clients" in c.varied for c in (entries[r].comparison for r in ("FedAvg", "FedOpt")))
     bound = entries["centralized"].comparison
     assert (bound and bound.varied) == varied
+
+
+def test_a_number_that_is_not_finite_is_missing_and_no_result(tmp_path: Path) -> None:
+    """A mean of NaN has no order, so that the best row of the column would be chosen by chance."""
+    benchmark = open_suite(tmp_path, seeds=5)
+    for cell in benchmark.cells:
+        if cell.table == "methods" and not benchmark.store.is_done(cell.run.name):
+            has_diverged = (cell.row, cell.seed) == ("FedAvg", 43)
+            score = math.nan if has_diverged else {"FedAvg": 0.5, "FedOpt": 0.4}.get(cell.row, 0.9)
+            write_run(benchmark.store, cell.run.name, score, np.full((50, 1), 0.5, np.float32))
+    entry = benchmark.tables()[0].entries["FedAvg"]["α=1"]
+    assert (entry.mean, entry.is_partial, entry.missing_reason) == (50.0, True, "the number is nan")
 
 
 def test_the_average_of_columns_with_missing_seeds_is_marked(tmp_path: Path) -> None:

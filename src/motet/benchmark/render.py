@@ -37,7 +37,10 @@ def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
     if any(e.published is not None for e in entries):
         parts.append("in parentheses: the paper's number")
     if any(e.is_partial for e in entries):
-        parts.append("†: the other seeds did not finish or did not reach the score; not compared with other rows")
+        parts.append(
+            "†: the other seeds did not finish, did not reach the score or have no finite number; not compared with other "
+            "rows"
+        )
     if any(e.is_outdated for e in entries):
         parts.append("‡: made with another version of Motet; `motet bench SUITE --refresh` runs it anew")
     if any(table.bounds for table in tables):

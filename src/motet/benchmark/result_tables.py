@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -227,9 +228,11 @@ def _build_entry(cells: Sequence[Cell], metric: TableMetric, store: RunStore, pu
     for cell in cells:
         summary = store.summary(cell.run.name)
         value = metric.read(summary, store.run_folder(cell.run.name)) if summary else None
-        if value is not None:
+        if value is not None and math.isfinite(value):
             values.append(value)
             runs.append(cell.run.name)
+        elif value is not None:
+            reason = f"the number is {value}"
         else:
             reason = "not reached" if summary else store.failure(cell.run.name) or reason
     return TableEntry(

@@ -58,8 +58,8 @@ def _plan_table(benchmark: Benchmark, table: ResultTable, difference: float) -> 
     for column in table.columns:
         metric = metrics.get(column)
         entries = {row: table.entries[row][column] for row in table.rows if len(table.entries[row][column].values) > 1}
-        is_complete = len({len(entry.values) for entry in entries.values()}) == 1
-        if metric is None or metric.spec.metric is None or len(entries) < 2 or not is_complete:
+        seeds = {tuple((benchmark.store.summary(run) or {}).get("seed") for run in e.runs) for e in entries.values()}
+        if metric is None or metric.spec.metric is None or len(entries) < 2 or len(seeds) != 1:
             continue
         scores = ColumnScores.load(entries, metric, benchmark.store)
         pairs = [
