@@ -18,7 +18,7 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
-from motet.learning.data.features import Examples, Ragged
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Predictions
 from motet.learning.objectives.readouts import FlatTokenLogits, LogitsOnly, Readout
 
@@ -87,10 +87,7 @@ class PublicWords:
     @cached_property
     def word_positions(self) -> tuple[Tensor, Tensor, Tensor]:
         """For each word that this model sees: the index of its text, of its first token in the text, and of the word."""
-        column = self.examples.features.metadata["word_ids"]
-        if not isinstance(column, Ragged):
-            raise TypeError("the column 'word_ids' must be ragged")
-        words, is_token = column.pad_rows(self.examples.rows)
+        words, is_token = self.examples.features.ragged("word_ids").pad_rows(self.examples.rows)
         previous = np.concatenate([np.full((len(words), 1), -1), words[:, :-1]], axis=1)
         text, token = np.nonzero(is_token & (words >= 0) & (words != previous))
         text_starts = np.concatenate([[0], self.text_ends[:-1]])

@@ -14,7 +14,7 @@ from motet.core.errors import ConfigError, DataError
 from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.learning.confusion_matrix import Confusion
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
@@ -84,11 +84,11 @@ class Classification(Task):
         return scores
 
     def count_confusions(self, predictions: Predictions, examples: Examples) -> Confusion:
-        return Confusion.count(self.labels, _true_classes(examples), predictions["logits"].argmax(-1).numpy())
+        return Confusion.count(self.labels, examples.column("labels"), predictions["logits"].argmax(-1).numpy())
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return 1 if the prediction is correct, else 0; then class statistics, with the class of `f1` first."""
-        true, predicted = _true_classes(examples), predictions["logits"].argmax(-1).numpy()
+        true, predicted = examples.column("labels"), predictions["logits"].argmax(-1).numpy()
         count = len(self.labels)
         first = self.labels.index(self.positive_label) if self.positive_label is not None else 0
         statistics = class_statistics((true - first) % count, (predicted - first) % count, count)
@@ -100,14 +100,6 @@ def unknown_label(corpus: Corpus, row: int, label: str, labels: Sequence[str]) -
         f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(labels)} labels "
         f"({', '.join(labels[:10])}).{did_you_mean(str(label), labels)} Fix the row, or add training rows with this label."
     )
-
-
-def _true_classes(examples: Examples) -> np.ndarray:
-    labels = examples.features.columns["labels"]
-    if isinstance(labels, Ragged):
-        raise TypeError("classification has one label per text")
-    classes: np.ndarray = labels[examples.rows]
-    return classes
 
 
 def classification(

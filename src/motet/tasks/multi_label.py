@@ -106,9 +106,8 @@ class MultiLabel(Task):
         return with_statistics(is_correct, *statistics)
 
     def _true_and_predicted(self, predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-        true = np.asarray(examples.features.columns["labels"])[examples.rows]
         is_predicted = predictions["logits"] > math.log(self.threshold / (1 - self.threshold))
-        return true, is_predicted.numpy().astype(np.uint8)
+        return examples.column("labels"), is_predicted.numpy().astype(np.uint8)
 
 
 def multi_label(corpus: Corpus, threshold: float = 0.5) -> MultiLabel:

@@ -146,9 +146,7 @@ class SpanExtraction(Task):
         self, features: Features, row: int, example: int, start_logits: np.ndarray, end_logits: np.ndarray
     ) -> tuple[float, str]:
         """Combine the n best starts and ends in the context; spans must be ordered and not too long."""
-        token_starts, token_ends = features.metadata["token_starts"], features.metadata["token_ends"]
-        assert isinstance(token_starts, Ragged)
-        assert isinstance(token_ends, Ragged)
+        token_starts, token_ends = features.ragged("token_starts"), features.ragged("token_ends")
         context_tokens = np.flatnonzero(token_starts[row] >= 0)
         if not len(context_tokens):
             return -np.inf, ""

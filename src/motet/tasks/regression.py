@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import RegressionOutputs
@@ -51,10 +51,7 @@ class Regression(Task):
 
 
 def _true_and_predicted(predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    labels = examples.features.columns["labels"]
-    if isinstance(labels, Ragged):
-        raise TypeError("regression has one number per text")
-    return labels[examples.rows].astype(np.float64), predictions["predictions"].double().numpy()
+    return examples.column("labels").astype(np.float64), predictions["predictions"].double().numpy()
 
 
 def _read_scores(corpus: Corpus) -> np.ndarray:

@@ -82,13 +82,11 @@ def _split_rows(corpus: Corpus, features: Features, partition: Partition) -> Row
 
 def _regroup(features: Features, splits: RowSplits, digest: str, max_tokens: int) -> tuple[Features, RowSplits]:
     """Concatenate each client's texts and cut them into sequences of `max_tokens`. Clients' texts are never mixed."""
-    ids = features.columns["input_ids"]
-    if not isinstance(ids, Ragged):
-        raise TypeError(f"input_ids is a {type(ids).__name__}; expected ragged rows, as texts of a language model are.")
     public, dev = (rows if rows is not None else np.zeros(0, np.int64) for rows in (splits.public, splits.dev))
     local_dev = splits.local_dev or ClientRows.from_lists([])
     shares = (splits.train, splits.test, ClientRows.from_lists([public]), ClientRows.from_lists([dev]), local_dev)
-    sequences, offsets = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
+    pieces = [rows for s in shares for rows in s.phase_pieces()]
+    sequences, offsets = group_texts(features.ragged("input_ids"), pieces, max_tokens)
     labels = Ragged(sequences.values, sequences.offsets, IGNORE_INDEX)
     rows = np.arange(offsets[-1])
     # offsets[i] is the first row of piece i; the pieces of train, test, public, dev and local dev follow each other.

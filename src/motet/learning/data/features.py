@@ -130,6 +130,13 @@ class Features:
             ids.offsets[rows + 1] - ids.offsets[rows] if isinstance(ids, Ragged) else np.full(len(rows), ids.shape[1])
         )
 
+    def ragged(self, name: str) -> Ragged:
+        """Return a column of batches or of metadata that has a value for each token."""
+        column = self.columns.get(name, self.metadata.get(name))
+        if not isinstance(column, Ragged):
+            raise TypeError(f"the column '{name}' is a {type(column).__name__}; expected a value for each token")
+        return column
+
     def passage_tokens(self, rows: np.ndarray) -> Ragged:
         """Return the tokens of the texts themselves, without questions that precede them.
 
@@ -214,6 +221,11 @@ class Examples:
             else:
                 tensors[name] = column[torch.from_numpy(indices)]
         return tensors
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of the corpus that has one number, or one row, for each example."""
+        values: np.ndarray = np.asarray(self.features.columns[name])[self.rows]
+        return values
 
     def unique_token_ids(self) -> np.ndarray:
         """Return the sorted token ids that occur, including the padding token. Clients that train again have the same."""
