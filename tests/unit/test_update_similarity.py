@@ -11,10 +11,9 @@ from motet.algorithms.update_similarity import (
     cluster_clients,
     cosine_similarities,
     rank_by_similarity,
-    weighted_mean,
 )
 from motet.core.params import Params
-from motet.core.weighted import Weighted
+from motet.core.weighted import Weighted, mean_of
 
 
 def make_update(*numbers: float) -> Params:
@@ -65,4 +64,6 @@ def test_the_mean_is_weighted() -> None:
         "b": Weighted(make_update(0, 1), 1.0),
         "c": Weighted(make_update(9, 9), 5.0),
     }
-    assert weighted_mean(updates, ["b", "a"]).flat.tolist() == [0.75, 0.25]
+    mean = mean_of(updates[client] for client in ("b", "a"))
+    assert mean.value.flat.tolist() == [0.75, 0.25]
+    assert mean.weight == 4.0

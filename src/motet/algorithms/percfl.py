@@ -28,7 +28,7 @@ from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, work
-from motet.core.weighted import RunningSum, Weighted
+from motet.core.weighted import Weighted, mean_of
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
@@ -120,10 +120,8 @@ class PerCFL(Algorithm):
 
 def mean_update(updates: Sequence[Params]) -> Params:
     """Return the mean, without weights, of the clients that have trained. A client without examples has no update."""
-    total = RunningSum()
-    for update in [update for update in updates if update.flat.any()] or updates[:1]:
-        total.add("", Weighted(update, 1.0))
-    return total.value().value
+    trained = [update for update in updates if update.flat.any()]
+    return mean_of(Weighted(update, 1.0) for update in trained or updates[:1]).value
 
 
 def bipartition(similarities: np.ndarray) -> np.ndarray:

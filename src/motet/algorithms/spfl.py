@@ -19,7 +19,7 @@ from motet.core.layers import Layers
 from motet.core.params import Params, common_params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Script, gather, to_all, work
-from motet.core.weighted import RunningSum, Weighted
+from motet.core.weighted import Weighted, mean_of
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
@@ -46,11 +46,9 @@ class SPFLLike(Algorithm):
         np.fill_diagonal(similarities, 1.0)  # also for a client with a zero update
         corrections = {}
         for client, row in zip(clients, similarities, strict=True):
-            mixture = RunningSum()
-            for peer, similarity in zip(clients, row, strict=True):
-                mixture.add(peer, updates[peer].scale_weight(float(similarity)))
-            if (part := mixture.part()).weight:
-                corrections[client] = part.mean().value - updates[client].value
+            terms = [updates[peer].scale_weight(float(s)) for peer, s in zip(clients, row, strict=True)]
+            if any(term.weight for term in terms):
+                corrections[client] = mean_of(terms).value - updates[client].value
         yield from gather(self.apply_correction, corrections)
 
     @work(reveals="each")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from motet.core.params import Params
 from motet.core.script import ClientId
-from motet.core.weighted import RunningSum, Weighted
 
 _CHUNK = 2**20  # parameters processed at a time, so that updates are never stacked as a whole
 
@@ -48,11 +47,3 @@ def rank_by_similarity(updates: Mapping[ClientId, Params]) -> dict[ClientId, tup
     np.fill_diagonal(similarities, 2.0)
     order = np.argsort(-similarities, axis=1, kind="stable")
     return {name: tuple(names[j] for j in order[i]) for i, name in enumerate(names)}
-
-
-def weighted_mean(updates: Mapping[ClientId, Weighted], clients: Iterable[ClientId]) -> Params:
-    """Return the weighted mean of some clients' updates."""
-    total = RunningSum()
-    for client in sorted(clients):
-        total.add(client, updates[client])
-    return total.value().value

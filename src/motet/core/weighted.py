@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 
@@ -102,3 +103,11 @@ class RunningSum:
 
     def value(self) -> Weighted:
         return self.part().mean()
+
+
+def mean_of(terms: Iterable[Weighted]) -> Weighted:
+    """Return the weighted mean of some terms, and their total weight."""
+    total = RunningSum()
+    for term in terms:
+        total.add("", term)
+    return total.value()

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Exchange, Note, Script
-from motet.core.weighted import RunningSum, TermLimits, Weighted
+from motet.core.weighted import TermLimits, Weighted, mean_of
 from motet.robust.aggregation_rules import RuleResult, fltrust
 
 Rule = Callable[[torch.Tensor, int], RuleResult]  # (rows, number of attackers)
@@ -134,13 +134,10 @@ class RobustCollector:
         self.terms[client] = self.robust.limits.apply(reply)
 
     def value(self) -> Weighted:
-        running_sum = RunningSum()
         terms = list(self.terms.values())
         is_update = bool(terms) and terms[0].value.flat.dtype == torch.float32
         if not is_update or (self.robust.rule is None and self.reference is None):
-            for client, term in self.terms.items():
-                running_sum.add(client, term)
-            return running_sum.value()
+            return mean_of(terms)
         result = self._apply_rule(terms)
         if result.used is not None:
             self.left_out = [client for k, client in enumerate(self.terms) if k not in result.used]

@@ -17,7 +17,7 @@ from motet.core.errors import MotetError, first_line
 from motet.core.program import Algorithm, Round
 from motet.core.rebased import split_base
 from motet.core.script import Exchange, Program, Script, all_client_methods, gather, rewrite_sums, run_script, work
-from motet.core.weighted import RunningSum, Weighted
+from motet.core.weighted import Weighted, mean_of
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.traffic_estimate import TrafficEstimate, estimate_traffic
@@ -284,10 +284,7 @@ class HiddenSum(Program):
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
         calls = {client: (exchange.address, payload) for client, payload in exchange.payloads.items()}
         replies = yield from gather(self.call, calls)
-        total = RunningSum()
-        for client, reply in replies.items():
-            total.add(client, reply)
-        return total.value()
+        return mean_of(replies.values())
 
     @work(reveals="each")
     def call(self, ctx: Any, call: tuple[str, Any], client_state: None) -> Work[tuple[Weighted, None]]:

@@ -22,13 +22,13 @@ from typing import Literal
 import numpy as np
 
 from motet.algorithms.atc.backbone_layers import BACKBONE, select_backbones
-from motet.algorithms.update_similarity import cluster_clients, weighted_mean
+from motet.algorithms.update_similarity import cluster_clients
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, work
-from motet.core.weighted import Weighted
+from motet.core.weighted import Weighted, mean_of
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.denoising import SpecialTokens, corrupt_texts, mask_tokens
@@ -84,13 +84,13 @@ class Assign(Algorithm):
         updates = {client: reply for client, reply in replies.items() if reply.weight > 0}
         labels = cluster_clients({client: update.value for client, update in updates.items()}, self.clusters)
         means = {
-            cluster: weighted_mean(updates, [client for client in updates if labels[client] == cluster])
+            cluster: mean_of(updates[client] for client in sorted(updates) if labels[client] == cluster)
             for cluster in sorted(set(labels.values()))
         }
         yield Note(values={"objective": objective, "clusters": labels})
         models = dict(state.models)
         for client in updates:
-            params = requests[client].params + means[labels[client]]
+            params = requests[client].params + means[labels[client]].value
             models[client] = rnd.offload(state.models[client].updated(params))
         return AssignState(models)
 

@@ -32,13 +32,13 @@ from motet.algorithms.atc.backbone_layers import (
     select_backbones,
 )
 from motet.algorithms.atc.synthetic_states import SyntheticInstances, SyntheticStates
-from motet.algorithms.update_similarity import rank_by_similarity, weighted_mean
+from motet.algorithms.update_similarity import rank_by_similarity
 from motet.core.errors import ConfigError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, to_all, work
-from motet.core.weighted import Weighted
+from motet.core.weighted import Weighted, mean_of
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
@@ -110,7 +110,8 @@ class Contrast(Algorithm):
         yield Note(values={"neighbors": {c: list(order[:MAX_LOGGED_NEIGHBORS]) for c, order in ranking.items()}})
         models = dict(state.models)
         for client, order in ranking.items():
-            models[client] = rnd.offload(state.models[client] + weighted_mean(updates, order[: self.neighbors]))
+            mean = mean_of(updates[c] for c in sorted(order[: self.neighbors]))
+            models[client] = rnd.offload(state.models[client] + mean.value)
         return ContrastState(models=models, ranking={**state.ranking, **ranking}, mlm_head=None)
 
     def _make_request(
