@@ -312,6 +312,8 @@ def test_columns_that_are_not_used_are_described() -> None:
     with_clients = {**sources, "client": "column 'author' (data.client)"}
     assert describe_unused(preview, with_clients) == expected.format("groups: data.columns.domain=site")
     assert describe_unused(preview, {"text": "the lines of the file"}) == ""
+    fields = {"body.text": preview["body"], "body.lang": preview["note"], "meta.note": preview["note"]}
+    assert describe_unused(fields, sources) == "meta.note", "an object is used as a whole"
     spaced = {"body": preview["body"], "Who wrote?": preview["site"]}
     assert "'data.client=Who wrote?'" in describe_unused(spaced, sources), "as a shell reads it"
 

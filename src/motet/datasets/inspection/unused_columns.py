@@ -27,8 +27,14 @@ def describe_unused(preview: Preview, sources: Mapping[str, str], is_guess: bool
     roles = {"the clients": "data.client"} if "client" not in sources else {"groups": "data.columns.domain"}
     if is_guess and "label" in sources:
         roles = {"the labels": "data.label", **roles}
-    parts = list(_describe({name: values for name, values in preview.items() if name not in used}, roles))
+    unused = {name: values for name, values in preview.items() if used.isdisjoint(_list_prefixes(name))}
+    parts = list(_describe(unused, roles))
     return list_first(parts, MAX_NAMED)
+
+
+def _list_prefixes(name: str) -> list[str]:
+    """Return a column and the objects that it is a field of: answers.text and answers."""
+    return [name[:end] for end, character in enumerate(f"{name}.") if character == "."]
 
 
 def _describe(columns: Preview, roles: Mapping[str, str]) -> Iterator[str]:
