@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -36,6 +37,23 @@ def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
         DataError, match=r"names column 'pair\.fr'; the file has .*pair\.en, pair\.meta, pair\.meta\.de"
     ):
         read(tmp_path, {"columns": {"source": "pair.fr"}}, pair=pairs)
+
+
+def test_classes_in_structs_have_their_names(tmp_path: Path) -> None:
+    label = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"meta": {"label": label}}}})}
+    table = pa.table({"text": ["a", "b"], "meta": [{"label": 1}, {"label": 0}]}).replace_schema_metadata(metadata)
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    config = DataConfig(path=str(tmp_path / "t.parquet"), label="meta.label", test_share=0.0)
+    assert list(read_corpus(config).column("label")) == ["pos", "neg"]
+
+
+def test_metadata_that_is_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
+    metadata = {"huggingface": '{"a":' * 100_000}
+    table = pa.table({"text": ["a"], "label": ["b"]}).replace_schema_metadata(metadata)
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: not a valid Parquet file"):
+        read_corpus(DataConfig(path=str(tmp_path / "t.parquet")))
 
 
 def test_a_struct_without_a_value_has_no_field(tmp_path: Path) -> None:

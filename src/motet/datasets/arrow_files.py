@@ -55,7 +55,7 @@ def _read_batches(file: DataFile, table: TableBuilder, open_batches: Callable[[A
     table.start_file(file.name, "row", file.constants)
     try:
         add_record_batches(file, table, *open_batches(_open_source(file)))
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{file.name}: not a valid {kind} file ({first_line(error)}). Write it again, or download it again."
         ) from None
@@ -73,7 +73,9 @@ def add_record_batches(
     places = {name: fields[i][1] for name, i in indices.items()}
     used = {place[0] for place in places.values()}
     table.other_columns.update(dict.fromkeys(name for i, name in enumerate(schema.names) if i not in used))
-    for number, columns in _convert_batches(file, schema, places, batches):
+    known = dict(_list_class_names(_read_features(schema)))
+    class_names = {name: known[header[i]] for name, i in indices.items() if header[i] in known}
+    for number, columns in _convert_batches(file, class_names, places, batches):
         count = len(next(iter(columns.values())))
         table.add_rows(range(number, number + count), columns)
     if table.num_rows:
@@ -111,10 +113,12 @@ def _open_source(file: DataFile) -> Any:
 
 
 def _convert_batches(
-    file: DataFile, schema: pa.Schema, places: Mapping[str, Place], batches: Iterable[pa.RecordBatch]
+    file: DataFile,
+    class_names: Mapping[str, Sequence[str]],
+    places: Mapping[str, Place],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number of the first row and the columns of each batch. A column without any value is left out."""
-    class_names = _read_class_names(schema)
     number = 1
     present: set[str] | None = None
     for batch in batches:
@@ -133,7 +137,7 @@ def _convert_batches(
                 )
         converted = {}
         for name in (name for name in places if name in filled):
-            classes = class_names.get(schema.names[places[name][0]])
+            classes = class_names.get(name)
             converted[name] = _convert_array(columns[name], classes)
             if classes is not None:
                 _check_classes(file, number, name, converted[name], len(classes))
@@ -192,16 +196,20 @@ def _check_classes(file: DataFile, number: int, name: str, values: Sequence[Any]
             )
 
 
-def _read_class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the class names of the columns that Hugging Face `datasets` stored as numbers."""
+def _read_features(schema: pa.Schema) -> Any:
+    """Return what Hugging Face `datasets` wrote about the columns."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return {}
-    class_names = {}
+
+
+def _list_class_names(features: Any, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the columns that are stored as numbers of classes, with the names of the classes."""
     for column, feature in features.items() if isinstance(features, dict) else ():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
         names = inner.get("names") if isinstance(inner, dict) else None
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
-            class_names[column] = names
-    return class_names
+            yield prefix + column, names
+        elif isinstance(feature, dict) and "_type" not in feature:  # a struct
+            yield from _list_class_names(feature, f"{prefix}{column}.")
