@@ -93,7 +93,10 @@ def test_columns_of_different_lengths_raise_an_error() -> None:
 
 def test_unknown_label_raises_an_error_with_its_row() -> None:
     corpus = Corpus("corpus", "classification", {"text": ["a", "b", "c"], "label": ["cat", "dog", "cow"]}, 2)
-    with pytest.raises(DataError, match=r"corpus, row 2: label 'cow' is not one of the model's 2 labels \(cat, dog\)"):
+    with pytest.raises(
+        DataError,
+        match=r"corpus, row 2: label 'cow' is not one of the model's 2 labels \(cat, dog\)\..*the corpus on the server\.$",
+    ):
         Classification(corpus.labels).label_ids(corpus)
 
 

@@ -98,7 +98,8 @@ class Classification(Task):
 def unknown_label(corpus: Corpus, row: int, label: str, labels: Sequence[str]) -> DataError:
     return DataError(
         f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(labels)} labels "
-        f"({', '.join(labels[:10])}).{did_you_mean(str(label), labels)} Fix the row, or add training rows with this label."
+        f"({', '.join(labels[:10])}).{did_you_mean(str(label), labels)} Fix the row, or add rows with this label to the "
+        "texts that define the labels: the training texts or, for clients that join a run, the corpus on the server."
     )
 
 
