@@ -150,6 +150,8 @@ def test_utf8_that_was_decoded_wrongly_stops_a_run(text: str, codec: str, tmp_pa
         ("t.txt", table(["a", "b"]), None, "its lines have columns"),
         ("t.json", '{"text": {"0": "a"}, "label": {"0": "x"}}', None, "one object with the keys text, label; expected an array"),
         ("t.jsonl", '{"text": "a", "labels": [0, 1, 0]}\n' * 3, None, "expected each label once"),
+        ("t.csv", 'text,labels\na,"0,1,0"\n', "multi_label", "line 2: column 'labels' holds '0,1,0'; expected each label once"),
+        ("t.csv", "text,labels\na,1\nb,0 0 1\n", "multi_label", "line 3: column 'labels' holds '0 0 1'; expected each label once"),
         ("t.conll", "1 Ann B-PER\n2 left O\n\n1 Bo B-PER\n2 ran O\n", None, "the first column of a sentence is 1, 2,"),
         ("t.conll", "d1 Ann B-PER\nd1 left O\n\nd1 Bo B-PER\nd1 ran O\n", None, "the first column of a sentence is d1, d1,"),
         ("t.conll", "# id=1 en\nAnn B-PER\nleft O\n\nBo B-PER\nran O\n", None, "If the line is a comment, remove it."),

@@ -131,7 +131,7 @@ def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[lis
     for row, value in enumerate(_to_python(values)):
         elements = _split_list(value, separator) if isinstance(value, str) else value
         if separator is not None and isinstance(elements, list | tuple):  # names, which may be numbers
-            if any(map(_is_integer, elements)) and len(set(map(str, elements))) < len(elements):
+            if _is_vector(elements):
                 expected = "each label once: names or numbers, not a vector of 0 and 1"
                 raise value_error(positions, row, name, value, expected)
             elements = [str(element) if _is_integer(element) else element for element in elements]
@@ -140,6 +140,13 @@ def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[lis
             raise value_error(positions, row, name, value, f"a list of strings, or a text with {between} between them")
         lists.append(list(elements))
     return lists
+
+
+def _is_vector(elements: Sequence[Any]) -> bool:
+    """True for numbers of which one repeats, as in [0, 1, 0], and for the same in a text: "0,1,0" and "0 1 0"."""
+    names = elements[0].split() if len(elements) == 1 and isinstance(elements[0], str) else list(map(str, elements))
+    are_flags = any(map(_is_integer, elements)) or {"0", "1"}.issuperset(names)
+    return are_flags and len(set(names)) < len(names)
 
 
 def _split_list(text: str, separator: str | None) -> Any:
