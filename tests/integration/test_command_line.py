@@ -213,7 +213,7 @@ def test_a_run_is_used_from_any_folder(motet: Call, tmp_path: Path, monkeypatch:
 def test_a_failed_run_ends_with_status_1_and_keeps_its_checkpoint(motet: Call, tmp_path: Path) -> None:
     status, _, err = motet("run", *TOY, "solver.lr=1e30", "solver.clip=0", "solver.optimizer=sgd", "--out", "o")
     assert status == 1
-    assert "client-0, round 0: training gave" in err
+    assert "motet: client-0, round 1: training gave" in err
     assert "lower solver.lr" in err
     assert (tmp_path / "o" / "checkpoint" / "state").exists()
 

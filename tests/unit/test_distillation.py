@@ -216,7 +216,7 @@ def test_a_client_that_has_not_sent_its_weight_refuses_to_send_logits(federation
     logits = get_public_data(ctx).blank_logits()
     pending = PendingLogits(params=ctx.initial_params, logits=logits, weight=1.0, round=0)
     for client_state in (None, ctx.initial_params, pending):
-        with pytest.raises(PrivacyError, match="has not sent its weight in round 1"):
+        with pytest.raises(PrivacyError, match="has not sent its weight in round 2"):
             algorithm.send_logits(ctx, 1.0, client_state)
     reply, _ = algorithm.send_logits(federation.server_context(0), 2.0, pending)
     assert reply.weight == TOTAL_WEIGHT / 2

@@ -170,7 +170,7 @@ def test_a_client_answers_a_round_once(tmp_path: Path) -> None:
     """The difference of two answers in a round, or of two sums over other clients, is the update of one client."""
     client = join_plain(tmp_path)
     first = client.ask("fedavg.train", client.model)
-    assert "already answered fedavg.train in round 0" in (client.ask("fedavg.train", client.model * 1.01).error or "")
+    assert "already answered fedavg.train in round 1" in (client.ask("fedavg.train", client.model * 1.01).error or "")
     again = client.ask("fedavg.train", client.model, request_id=1)
     assert serialize(again.value) == serialize(first.value)
     client.builder.close()

@@ -163,7 +163,7 @@ def test_a_failed_stage_cannot_be_repeated_with_the_same_masks(server: Malicious
 def test_a_stage_in_another_round_is_rejected(server: MaliciousServer) -> None:
     shares = server.run_to_share()
     client = server.clients[0]
-    server.expect_error(client, "upload", UploadRequest(shares[client]), "round 7", round=7)
+    server.expect_error(client, "upload", UploadRequest(shares[client]), "in round 8", round=7)
 
 
 def test_a_list_of_survivors_is_signed_only_once(server: MaliciousServer) -> None:

@@ -152,6 +152,8 @@ def test_a_diverged_training_reports_the_step_and_the_learning_rate(federation: 
     job = make_job(federation, replace(SGD, lr=1e30, clip=0.0))
     with pytest.raises(RunError, match=r"training gave .* at step \d+ of \d+ \(sgd, lr 1e\+30, no clipping\)"):
         SerialExecutor(CPU).run(job)
+    with pytest.raises(RunError, match=r"clip 1\), where finite numbers were expected; lower solver.lr\.$"):
+        SerialExecutor(CPU).run(replace(job, solver=replace(SGD, lr=1e38, clip=1.0)))
 
 
 def test_predictions_of_a_row_do_not_depend_on_its_batch(federation: Federation) -> None:

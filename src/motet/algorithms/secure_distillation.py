@@ -102,7 +102,7 @@ class SecureDistillation(Algorithm):
         if not isinstance(client_state, PendingLogits) or client_state.round != ctx.round:
             # Not a reply with weight 0: if only one client had sent its weight, the sum would be its logits.
             raise PrivacyError(
-                f"this client has not sent its weight in round {ctx.round}, so it does not send logits; "
+                f"this client has not sent its weight in round {ctx.round + 1}, so it does not send logits; "
                 "ask only the clients of the first exchange."
             )
         weight = TOTAL_WEIGHT * min(1.0, client_state.weight / weight_sum)

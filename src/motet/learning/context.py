@@ -239,7 +239,7 @@ class Context:
             if isinstance(error, RunError) and isinstance(job, Fit) and self.on_failed_fit is not None:
                 self.on_failed_fit(str(error))
                 return FitResult(job.start, job.start.flat.new_zeros(1), 0, job.optimizer_state)
-            raise RunError(f"{self.client}, round {self.round}: {error}") from error
+            raise RunError(f"{self.client}, round {self.round + 1}: {error}") from error
 
 
 def _parse_trained_layers(layers: Layers | str | Sequence[str] | None, start: Params) -> Layers | None:

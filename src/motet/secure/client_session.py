@@ -71,8 +71,8 @@ class ClientSession:
         previous = STAGES[STAGES.index(stage) - 1]
         if self.stage != previous or self.round != round or self.secrets is None:
             raise PrivacyError(
-                f"'{stage}' was requested in round {round}, but this client has last run '{self.stage}' of a sum of round "
-                f"{self.round}; every stage runs once and in order. Begin a new sum."
+                f"'{stage}' was requested in round {round + 1}, but this client has last run '{self.stage}' of a sum of "
+                f"round {self.round + 1}; every stage runs once and in order. Begin a new sum."
             )
         self.stage = stage
         return self.secrets

@@ -117,7 +117,7 @@ class ClientRuntime:
             value = yield from self._invoke(request.client, request.round, request.address, payload)
             return self._encode_reply(request, value)
         except Exception as error:
-            error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
+            error.add_note(f"in {request.address}, client {request.client}, round {request.round + 1}")
             if self.hide_errors and not isinstance(error, MotetError):  # its message may contain private data
                 raise RunError(f"{request.address} failed with a {type(error).__name__}") from error
             if self.guard is not None and not isinstance(error, PrivacyError):  # its numbers may be those of the texts

@@ -111,7 +111,7 @@ class Mailbox:
         self._close_exchange(state)
         if state.collected < state.quorum:
             raise RunError(
-                f"{exchange.address}, round {self.round}: {state.collected} of {len(exchange.payloads)} clients replied; "
+                f"{exchange.address}, round {self.round + 1}: {state.collected} of {len(exchange.payloads)} clients replied; "
                 f"{state.quorum} are needed. {self._describe_first_failure()}"
                 f"Lower wait_policy.quorum, or raise wait_policy.timeout ({self.wait_policy.timeout:g} s)."
             )
@@ -219,8 +219,10 @@ class Mailbox:
                 self.rejected[reply.client] += 1
                 error = str(invalid)
         if self.wait_policy.on_error == "fail":
+            named = error.startswith((f"{reply.client}:", f"{reply.client},"))  # a client names itself and the round
+            prefix = "" if named else f"{reply.client}: "
             raise RunError(
-                f"{reply.client}: {error} (in {state.exchange.address}; to continue without such clients: "
+                f"{prefix}{error} (in {state.exchange.address}; to continue without such clients: "
                 "wait_policy.on_error=drop)"
             )
         self.failures.append(ClientFailure(self.round, reply.client, error))

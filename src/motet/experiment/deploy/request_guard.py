@@ -93,8 +93,8 @@ class RequestGuard:
         earlier = self._find_earlier("asked", request.round, question.method)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(
-                f"this client has already answered {question.method} in round {request.round}, and the server now asks it "
-                "with other values; a client answers a round once."
+                f"this client has already answered {question.method} in round {request.round + 1}, and the server now asks "
+                "it with other values; a client answers a round once."
             )
         if earlier is None:
             self._check_rate(request.round)
@@ -109,7 +109,7 @@ class RequestGuard:
         earlier = self._find_earlier("signed", request.round, topic)
         if earlier is not None and earlier["digest"] != digest:
             raise PrivacyError(
-                f"this client has already agreed to a sum of {topic_address(topic)} in round {request.round} over other "
+                f"this client has already agreed to a sum of {topic_address(topic)} in round {request.round + 1} over other "
                 "clients; the difference of the two sums could be the update of one client."
             )
         self._log("signed", request, method=topic, digest=digest, clients=len(survivors))
@@ -140,8 +140,8 @@ class RequestGuard:
                 trained_models.setdefault(entry["round"], set()).update(entry["models"])
         if any(index in trained_models and not own <= trained_models[index] for index, own in evaluations):
             raise PrivacyError(
-                f"in round {round} or before, the server asked this client to evaluate a model that is not the model of the "
-                "round; this client evaluates only the model that it trains."
+                f"in round {round + 1} or before, the server asked this client to evaluate a model that is not the model of "
+                "the round; this client evaluates only the model that it trains."
             )
 
     def _check_rate(self, round: int) -> None:
@@ -160,7 +160,7 @@ class RequestGuard:
         wait = policy.seconds_between_rounds - (now - max(starts.values(), default=-DAY))
         if wait > 0:
             raise PrivacyError(
-                f"round {round} comes {wait:.0f} s too early; this client takes part in a round every "
+                f"round {round + 1} comes {wait:.0f} s too early; this client takes part in a round every "
                 f"{policy.seconds_between_rounds:g} s at most."
             )
         today = sum(time > now - DAY for time in starts.values())

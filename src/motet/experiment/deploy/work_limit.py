@@ -36,7 +36,7 @@ class WorkLimit:
         return make_limited_context
 
     def _add(self, ctx: Context, job: Job) -> None:
-        self._check(self.tokens[ctx.round] + count_tokens(job), f"round {ctx.round}")
+        self._check(self.tokens[ctx.round] + count_tokens(job), f"round {ctx.round + 1}")
         self.tokens[ctx.round] += count_tokens(job)
 
     def _check(self, tokens: int, cause: str) -> None:

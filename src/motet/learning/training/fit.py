@@ -281,8 +281,9 @@ def _divergence_error(job: Fit, losses: Tensor) -> RunError:
     step = int(not_finite[0]) if len(not_finite) else len(losses) - 1
     result = f"a loss of {float(losses[step]):g}" if len(not_finite) else "an update that is not finite"
     clip = f"clip {job.solver.clip:g}" if job.solver.clip else "no clipping"
+    advice = "lower solver.lr" if job.solver.clip else "lower solver.lr or set solver.clip=1.0"
     return RunError(
         f"training gave {result} at step {step + 1} of {len(losses)} "
         f"({job.solver.optimizer}, lr {job.solver.learning_rate:g}, {clip}), where finite numbers were expected; "
-        "lower solver.lr or set solver.clip=1.0."
+        f"{advice}."
     )
