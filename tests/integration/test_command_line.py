@@ -84,6 +84,9 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
     [
         (["serve", "rounds=0"], "rounds is 0; expected at least 1."),
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
+        (["run", "here"], "there is no recipe 'here', but a file 'here.yaml'. Run it by the name of the file."),
+        (["data", "inspect", "mine.csv", "text=texts"], "expected only data.…, task.…. Did you mean data.text=…?"),
+        (["data", "inspect", "mine.csv", "rounds=3"], "expected only data.…, task.…. Remove it."),
         (["run", "quickstrat"], "'quickstrat'. Did you mean 'quickstart'? All 27 names: motet list recipes"),
         (["run", "quickstrat.yaml"], "Did you mean 'quickstart'? Expected the .yaml file of a recipe"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
@@ -130,6 +133,7 @@ def test_a_mistake_is_explained_and_ends_with_status_2(
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.csv").write_text("texts,label\nhello,a\nthere,b\n")
     (tmp_path / "holes.csv").write_text("text,label\nhello,a\nthere,\n")
+    (tmp_path / "here.yaml").write_text("rounds: 1\n")
     before = sorted(tmp_path.rglob("*"))
     status, _, err = motet(*words)
     assert message in err
@@ -376,8 +380,9 @@ def test_check_does_not_call_texts_truncated_that_are_split_into_several_example
 
 
 def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
-    status, out, _ = motet("check", *TOY, "cohort.size=100")
+    status, out, err = motet("check", *TOY, "cohort.size=100")
     assert status == 0
+    assert err == "Training a few steps to estimate memory and time …\n"
     assert "warning: cohort.size is 100, but there are 6 clients; all take part in a round." in out
     for word in ("tokens", "first loss", "bytes per round", "memory", "time", "All checks passed"):
         assert word in out

@@ -259,6 +259,7 @@ def test_a_client_decides_how_many_rows_it_holds_back(settings: list[str], held_
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ("label=topic", "'label' is set by the server; expected only data.…. Did you mean data.label=…?"),
         ("rounds=3", "'rounds' is set by the server; expected only data.…. Remove it."),
         ("data=other.csv", "data is 'other.csv'; expected options, such as data.name=other.csv."),
     ],

@@ -24,7 +24,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.flat_settings import flatten_settings
 from motet.missing_paths import describe_missing
-from motet.report.benchmark_progress import format_duration
+from motet.report.number_text import format_duration
 from motet.report.significance import MIN_SEEDS
 from motet.transport.json_files import read_json, write_json
 from motet.transport.private_files import write_atomically

@@ -11,7 +11,7 @@ import typer
 
 from motet.cli.app import RESULTS, Device, app, handle_errors
 from motet.cli.terminal import create_console, echo
-from motet.report.number_text import count_of
+from motet.report.number_text import count_of, format_duration
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
@@ -155,8 +155,6 @@ def _run_phase(
 
 
 def _describe_estimate(estimate: TimeEstimate, pending: dict[str, BenchmarkRun]) -> str:
-    from motet.report.benchmark_progress import format_duration
-
     parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
     duration = format_duration(estimate.seconds_left(pending))
     return f"About {duration} for {count_of(len(pending), 'remaining run')}{parallel}."

@@ -111,7 +111,9 @@ def check(
     recipe, overrides = split_settings(recipe, settings, DEFAULT_RECIPE)
     config = resolve_defaults(load_recipe(recipe, overrides))
     with allow_remote_code(trust_remote_code):
-        result = dry_run(config, build_federation(config, on_inspection=print_inspection))
+        federation = build_federation(config, on_inspection=print_inspection)
+        echo("Training a few steps to estimate memory and time …", err=True)
+        result = dry_run(config, federation)
     print_facts(result.facts)
     print_warnings(result.warnings)
     echo("All checks passed.")

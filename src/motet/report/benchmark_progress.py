@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from motet.report.number_text import format_duration
 from motet.report.progress import format_scores
 from motet.report.run_callback import RunCallback
 from motet.transport.display_text import make_printable
@@ -86,10 +87,3 @@ class BenchmarkBarProgress(BenchmarkCallback):
 def create_benchmark_progress(console: Console) -> BenchmarkCallback:
     """Return progress bars for a terminal and plain lines for a log."""
     return BenchmarkBarProgress(console) if console.is_terminal else BenchmarkLineProgress(console)
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours, whichever fits best."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -34,3 +34,10 @@ def format_range(values: np.ndarray) -> str:
     """Return the smallest and the largest of whole numbers: "12 to 25", or "60" if all are equal."""
     low, high = f"{values.min():,}", f"{values.max():,}"
     return low if low == high else f"{low} to {high}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours, whichever fits best."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from motet.report.number_text import count_of
+from motet.report.number_text import count_of, format_duration
 from motet.report.run_callback import RunCallback
 from motet.transport.display_text import make_printable
 from motet.transport.traffic import Traffic
@@ -30,7 +30,7 @@ class LineProgress(RunCallback):
         rounds_run = round - self.first  # 0: a resumed run evaluates a round that an earlier process has run
         if rounds_run:
             seconds_left = (time.monotonic() - self.start_time) / rounds_run * (self.rounds - round)
-            text += f"  {seconds_left:.0f} s left"
+            text += f"  {format_duration(seconds_left)} left"
         self.on_note(text)
 
     def on_note(self, text: str) -> None:

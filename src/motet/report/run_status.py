@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 
 from motet.core.errors import ConfigError, RunError
 from motet.missing_paths import describe_missing
-from motet.report.benchmark_progress import format_duration
+from motet.report.number_text import format_duration
 from motet.report.progress import format_megabytes
 from motet.report.run_callback import RunCallback
 from motet.transport.folder_lock import find_lock_owner

@@ -33,7 +33,7 @@ from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, FitResult
 from motet.learning.reference_columns import add_reference
 from motet.learning.solver import Solver
-from motet.report.number_text import format_range
+from motet.report.number_text import format_duration, format_range
 from motet.tasks.classification import Classification
 
 TIMED_STEPS = 3
@@ -70,7 +70,7 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
         "first loss": ", ".join(f"{timing.first_loss:.3f}" for timing in timings),
         "bytes per round": _describe_traffic(plan),
         "memory": f"about {_estimate_memory(config, plan, federation, peak_memory) / 1e9:.1f} GB",
-        "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
+        "time": f"about {format_duration(seconds)} of training for {config.rounds} rounds",
     }
     slow = bfloat16_warning(config.precision, device)
     warnings = [f"{slow}."] if slow else []

@@ -11,7 +11,8 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
-from motet.experiment.recipe.config_parsing import convert_options, instantiate
+from motet.experiment.recipe.config_parsing import convert_options, instantiate, list_parameters
+from motet.experiment.recipe.key_synonyms import find_key
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import ComponentConfig
 
@@ -46,7 +47,9 @@ def parse_sections(overrides: Iterable[str], sections: Sequence[str], problem: s
     settings = parse_overrides(overrides)
     if unused := next((section for section in settings if section not in sections), None):
         expected = ", ".join(f"{section}.…" for section in sections)
-        raise ConfigError(f"'{unused}' {problem}; expected only {expected}. Remove it.")
+        key = f"data.{unused}" if unused in list_parameters(DataConfig) else find_key(unused)
+        advice = f"Did you mean {key}=…?" if key.partition(".")[0] in sections else "Remove it."
+        raise ConfigError(f"'{unused}' {problem}; expected only {expected}. {advice}")
     return settings
 
 

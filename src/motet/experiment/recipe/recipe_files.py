@@ -127,6 +127,8 @@ def _read_recipe(name: str) -> tuple[str, bytes]:
             f"motet data inspect {name}"
         )
     if name not in known:
+        if file := next((f"{name}{suffix}" for suffix in RECIPE_SUFFIXES if Path(f"{name}{suffix}").is_file()), ""):
+            raise ConfigError(f"there is no recipe '{name}', but a file '{file}'. Run it by the name of the file.")
         raise ConfigError(f"there is no recipe '{name}'{name_choices(name, known, see='motet list recipes')}")
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_bytes()
 
