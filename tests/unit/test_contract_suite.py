@@ -21,7 +21,7 @@ from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Script, method_address, to_all, total, work
+from motet.core.script import ClientId, Exchange, Script, find_client_method, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.datasets.corpus import Corpus
@@ -151,7 +151,9 @@ class ReadsSingleReplies(Plain):
             def value(self) -> list[Weighted]:
                 return self.replies
 
-        replies = yield Exchange(method_address(self.train), to_all(rnd.cohort, state.params), "sum", Collector)
+        replies = yield Exchange(
+            find_client_method(self.train).address, to_all(rnd.cohort, state.params), "sum", Collector
+        )
         flats = torch.stack([reply.value.flat for reply in replies])
         return PlainState(Params(state.params.layout, state.params.flat + flats.sort(0).values.mean(0)))
 

@@ -233,9 +233,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 def common_params(models: Sequence[Params]) -> Params:
     """Return the first model's tensors that all models have with the same name and shape."""
-    layout = models[0].layout
-    all_shapes = [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
-    indices = [
-        i for i, name in enumerate(layout.names) if all(shapes.get(name) == layout.shapes[i] for shapes in all_shapes)
-    ]
-    return models[0].restrict(layout.select(indices))
+    tensors, *others = [list(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
+    common = set(tensors).intersection(*others)
+    indices = [i for i, tensor in enumerate(tensors) if tensor in common]
+    return models[0].restrict(models[0].layout.select(indices))

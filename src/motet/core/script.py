@@ -25,7 +25,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Q = TypeVar("Q")
 T = TypeVar("T")
 
-
 _MARK = "client_method"  # the key of a mark in the __dict__ of a function
 
 
@@ -191,11 +190,6 @@ class _Replies:
         return self.replies
 
 
-def method_address(method: Callable[..., Any]) -> str:
-    """Return the address under which clients offer a method, e.g. `fedavg.train`."""
-    return find_client_method(method).address
-
-
 def gather(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[dict[ClientId, Any]]:
     """Call a client method and return every client's reply."""
     marked = find_client_method(method)
@@ -207,7 +201,7 @@ def gather(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Scri
 
 def total(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[Weighted]:
     """Call a client method and return only the weighted mean of the replies and their total weight."""
-    result: Weighted = yield Exchange(method_address(method), payloads, "sum", RunningSum)
+    result: Weighted = yield Exchange(find_client_method(method).address, payloads, "sum", RunningSum)
     return result
 
 

@@ -26,7 +26,7 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Program, Script, method_address, work
+from motet.core.script import ClientId, Exchange, Program, Script, find_client_method, work
 from motet.core.weighted import RunningSum, TermLimits, Weighted
 from motet.core.work import Work
 from motet.privacy.noise_key import KEY_BYTES, derive_noise, digest_numbers
@@ -89,7 +89,7 @@ class PrivateSum(Program):
         if self.trust_model != "distributed":
             return {}
         noise = SkellamNoise(self.clip, self.noise_multiplier, colluders=self.colluders, seeded=self.seeded)
-        return {method_address(self.clipped): noise}
+        return {find_client_method(self.clipped).address: noise}
 
     @property
     def max_sent_norm(self) -> float:
@@ -104,7 +104,7 @@ class PrivateSum(Program):
     @property
     def secure_sum_limits(self) -> dict[str, float]:
         """The largest norm of a term inside a secure sum, by the address of the client method."""
-        return {method_address(self.clipped): self.clip} if self.trust_model == "central" else {}
+        return {find_client_method(self.clipped).address: self.clip} if self.trust_model == "central" else {}
 
     def make_summation(self, seed: Seed, on_sum: OnSum) -> Callable[[Exchange], Script[Weighted]]:
         """Return the script that replaces the sums of a round. `on_sum` is called before the result is released.
@@ -121,7 +121,7 @@ class PrivateSum(Program):
             noise_seed, clients = seed.derive("noise", sum_count), tuple(exchange.payloads)
             is_central = self.trust_model == "central"
             mean: Weighted = yield Exchange(
-                method_address(self.clipped),
+                find_client_method(self.clipped).address,
                 requests,
                 "sum",
                 partial(RunningSum, self.term_limits),

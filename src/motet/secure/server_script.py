@@ -11,7 +11,7 @@ import torch
 
 from motet.core.errors import PrivacyError, RunError
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Script, method_address, to_all
+from motet.core.script import ClientId, Exchange, Script, find_client_method, to_all
 from motet.core.weighted import Weighted
 from motet.secure.crypto import KEY_BYTES, Ciphertext, is_ciphertext, is_valid_public_key
 from motet.secure.masking import Masking
@@ -97,7 +97,7 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     upload_requests = _forward_shares(shares_by_sender, None if trains_first else payload)
     del shares_by_sender  # LightSecAgg's shares are larger than all vectors together
     collector = partial(MaskedSum, masking, protocol.encoding, exchange.address)
-    total: MaskedTotal = yield Exchange(method_address(protocol.upload), upload_requests, "each", collector)
+    total: MaskedTotal = yield Exchange(find_client_method(protocol.upload).address, upload_requests, "each", collector)
     del upload_requests
     survivors = total.clients
     _require_clients(protocol, len(survivors), "uploaded a vector")
@@ -155,7 +155,7 @@ def _has_all_shares(masking: Masking, participants: SumParticipants, client: Cli
 
 
 def _gather_valid(method: Callable[..., Any], payloads: Mapping[ClientId, Any], is_valid: IsValid) -> Exchange:
-    return Exchange(method_address(method), payloads, "each", partial(ValidReplies, is_valid))
+    return Exchange(find_client_method(method).address, payloads, "each", partial(ValidReplies, is_valid))
 
 
 def _require_clients(protocol: SecureSum, count: int, action: str) -> None:
