@@ -27,7 +27,7 @@ from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import JoinOptions, build_client_federation, parse_client_data
 from motet.experiment.deploy.remote_federation import build_server_federation
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
+from motet.transport.admission import PROTOCOL_VERSION, JoinRequest, RunFinished
 from motet.transport.client_connection import ClientConnection, ClientSetup
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.connections import Connections
@@ -168,6 +168,20 @@ def test_the_join_command_of_a_broker_has_what_the_broker_needs(
     config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "mqtt", **network}})
     command = open_listener(config, tmp_path, NetworkOptions(**network)).describe_join_command()  # type: ignore[arg-type]
     assert "--server broker.example.org:8883 --transport mqtt --server-key KEY --user USER --ca CERTIFICATE" in command
+
+
+def test_a_page_that_cannot_be_served_ends_the_server_for_its_clients_too(tmp_path: Path) -> None:
+    """The threads of clients that had connected meanwhile would keep the process alive."""
+    stopped = list[RunFinished | None]()
+
+    def listen(connections: Connections) -> str:
+        connections.stop_listening = lambda: stopped.append(connections.run_finished)
+        return "127.0.0.1:1"
+
+    config = RunConfig.from_settings("r", {**TOY, "transport": {"type": "grpc", "clients": 1, "status": "0.0.0.0:0"}})
+    with pytest.raises(ConfigError, match="which other machines can reach, and there is no token"):
+        serve_run(config, tmp_path / "run", resume=False, log=lambda _: None, listen=listen)
+    assert [ending is not None and ending.has_failed for ending in stopped] == [True]
 
 
 def test_a_resumed_run_with_too_few_clients_ends_before_any_of_them_joins(tmp_path: Path) -> None:

@@ -78,15 +78,14 @@ def _serve_claimed(
     connections, certificate = listener.connections, None if options.cert is None else Path(options.cert)
     transport = TimedTransport(connections)
     status = RunStatus(callback, lambda: connection_status(connections, transport, certificate), folder / "status.json")
-    with ExitStack() as stops:
+    with ExitStack() as stops, _report_failure(connections):
         for stop in _start_pages(options, status, folder.name, log):
             stops.callback(stop)
         stops.callback(status.keep_current())
         stops.callback(start_reports(connections, config.wait_policy.reconnect_timeout, certificate, log))
-        with _report_failure(connections):
-            listener.wait_for_quorum(config.wait_policy.quorum, report_waiting(status, log))
-            summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
-            connections.close(RunFinished(_describe_end(summary)))
+        listener.wait_for_quorum(config.wait_policy.quorum, report_waiting(status, log))
+        summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
+        connections.close(RunFinished(_describe_end(summary)))
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
 
