@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import norm
 
 from motet.benchmark.claim_significance import combine_leads
+from motet.report.client_bootstrap import compare_clients, worst_tenth
 from motet.report.paired_scores import PairedRuns, SharedUnits
 from motet.report.significance import Statistic, compare_crossed, holm, pseudo_values
 from motet.tasks.metric_statistics import metric_from_statistics
@@ -134,3 +135,21 @@ def test_a_claim_about_three_shared_clients_does_not_take_them_for_many_texts() 
         lead = combine_leads([[pairs]], is_counted=False)
         decided.append(lead is not None and float(lead.estimate.p) < 0.05)
     assert 0.015 <= np.mean(decided) <= 0.07
+
+
+@pytest.mark.parametrize(("seeds", "clients"), [(1, 20), (1, 60), (3, 30), (5, 20)])
+def test_the_worst_tenth_of_equal_methods_rarely_differs(seeds: int, clients: int) -> None:
+    """Clients differ by 10 points, methods by 3 points on a client, and seeds by 3 points."""
+    rng, differs = np.random.default_rng(7), []
+    for _ in range(200):
+        level, strengths = rng.normal(70, 10, clients), rng.normal(0, 3, (2, 1, clients))
+        first, second = level + strengths + rng.normal(0, 3, (2, seeds, clients))
+        result = compare_clients([*first], [*second], worst_tenth, shares_clients=True)
+        differs.append(result is not None and result.is_significant)
+    assert np.mean(differs) <= 0.07
+
+
+def test_a_large_lead_of_the_worst_tenth_is_significant() -> None:
+    first, second = np.random.default_rng(8).normal([[70], [50]], 10, (2, 200))
+    result = compare_clients([first], [second], worst_tenth, shares_clients=True)
+    assert result is not None and result.is_significant

@@ -2,6 +2,9 @@
 
 The worst tenth is no mean, so its variance has no formula. Clients are drawn with replacement instead, and two methods
 are compared on the same draws (Efron & Tibshirani 1993, ch. 16).
+
+The variance of the worst tenth is known only as well as that of so few clients. With as many degrees of freedom as there
+are clients, equal methods would differ in 12 to 16 % of all comparisons of single runs with 10 or 20 clients.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ ClientStatistic = Callable[[np.ndarray], np.ndarray]  # maps the scores of clien
 
 def worst_tenth(scores: np.ndarray) -> np.ndarray:
     """Return the mean of the worst tenth of the clients, at least one."""
-    count = max(1, math.ceil(scores.shape[-1] / 10))
-    mean: np.ndarray = np.sort(scores, axis=-1)[..., :count].mean(-1)
+    mean: np.ndarray = np.sort(scores, axis=-1)[..., : _count_worst(scores.shape[-1])].mean(-1)
     return mean
+
+
+def _count_worst(clients: int) -> int:
+    return max(1, math.ceil(clients / 10))
 
 
 def client_spread(scores: np.ndarray) -> np.ndarray:
@@ -58,11 +64,12 @@ def compare_clients(
     count = min(map(len, first))
     # Resamples of n clients vary less than n clients do, by (n − 1)/n.
     variance = float(resampled.var()) * count / (count - 1)
+    degrees = max(1, (_count_worst(count) if statistic is worst_tenth else count) - 1)
     if len(values) < MIN_SEEDS:
-        return compare_models(values.mean(), variance, count - 1).compare("clients")
+        return compare_models(values.mean(), variance, degrees).compare("clients")
     # Seeds with other clients already vary as much as clients do.
     shared = variance if shares_clients else 0.0
-    return compare_seeds(values, shared, count - 1).compare("seeds", "clients")
+    return compare_seeds(values, shared, degrees).compare("seeds", "clients")
 
 
 def _draw(clients: int, seed: int) -> np.ndarray:
