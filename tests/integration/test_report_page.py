@@ -234,6 +234,23 @@ def test_a_report_of_runs_without_a_benchmark_hides_empty_sections(browser: Any,
     assert data["title"] == "one run"
 
 
+def test_inspections_of_the_same_corpus_name_their_runs(browser: Any, tmp_path: Path) -> None:
+    def inspect(title: str, truncated: str) -> dict[str, Any]:
+        return {"title": title, "rows": [["truncated", truncated]], "findings": []}
+
+    letters, mail = inspect("letters.csv", "5 texts"), inspect("mail.csv", "no text")
+    runs = [
+        run("FedOpt", "fedopt", 42, 0.6, inspections=[letters, mail]),
+        run("FedAvg", "fedavg", 42, 0.3, inspections=[letters, mail]),
+        run("Ditto", "ditto", 42, 0.3, inspections=[inspect("letters.csv", "9 texts")]),
+    ]
+    write_report(tmp_path / "three.html", "three runs", runs)
+    browser.get((tmp_path / "three.html").as_uri())
+    titles = [heading.text for heading in browser.find_elements("css selector", "#inspection h3")]
+    labels = [option.text for option in browser.find_elements("css selector", "#first-run option")]
+    assert titles == [f"letters.csv: {labels[0]}, {labels[1]}", "mail.csv", f"letters.csv: {labels[2]}"]
+
+
 def test_the_data_of_a_real_run_fills_the_page(browser: Any, tmp_path: Path) -> None:
     settings = ["rounds=2", "device=cpu", "transport.workers=0", "data.limit=80", "data.test_limit=40"]
     run_recipe(load_recipe("toy-classification", settings), tmp_path / "run")

@@ -133,17 +133,23 @@ function showRunsTable() {
   $("runs").replaceChildren(createElement("h2", {}, "Runs"), scrollable(sortableTable(headings, rows), "tall"), comparison);
 }
 
-// Inspections of the corpora. Runs on the same data share one.
+// Inspections of the corpora. Runs on the same data share one; otherwise each names its runs.
 
 function showInspections() {
-  const inspections = new Map(
-    report.runs.flatMap((run) => run.inspections ?? []).map((inspection) => [JSON.stringify(inspection), inspection]),
-  );
+  const inspections = new Map();
+  for (const run of report.runs) {
+    for (const inspection of run.inspections ?? []) {
+      const key = JSON.stringify(inspection);
+      if (!inspections.has(key)) inspections.set(key, { ...inspection, runs: [] });
+      inspections.get(key).runs.push(runLabel(run));
+    }
+  }
   const section = $("inspection");
   section.hidden = !inspections.size;
   section.replaceChildren(createElement("h2", {}, "Data inspection"));
-  for (const { title, rows, findings } of inspections.values()) {
-    section.append(createElement("h3", {}, title));
+  for (const { title, rows, findings, runs } of inspections.values()) {
+    const isRepeated = [...inspections.values()].filter((other) => other.title === title).length > 1;
+    section.append(createElement("h3", {}, isRepeated ? `${title}: ${runs.join(", ")}` : title));
     if (findings.length) section.append(createElement("ul", {}, ...findings.map((text) => createElement("li", {}, text))));
     section.append(scrollable(sortableTable(["what", "in this corpus"], rows, { alignLeft: true })));
   }
