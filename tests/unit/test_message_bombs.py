@@ -73,6 +73,13 @@ def test_brackets_inside_of_strings_are_not_items() -> None:
     assert connections.inbox[0].value == text
 
 
+def test_a_string_without_an_end_is_searched_only_once() -> None:
+    """Whoever searches for its end at each escaped quote counts the commas between them, and takes minutes."""
+    header = b'"' + b'\\",' * (JOIN_REQUEST.contents.nodes + 1)
+    with pytest.raises(WireError, match="JSONDecodeError: Unterminated string"):
+        deserialize(make_message(header), JOIN_REQUEST.contents)
+
+
 def make_top_k(numbers: int) -> EncodedParams:
     layout = Layout(names=("w",), shapes=((numbers,),), roles=("head",))
     return EncodedParams(layout, torch.zeros(4), (torch.zeros(4, dtype=torch.int32),))

@@ -14,7 +14,8 @@ from motet.core.params import Layout
 MAX_DIMS, MAX_NUMBERS = 64, 2**48  # of one tensor
 MAX_INTEGER_KEY = 2**63
 UNLIMITED = 2**62
-_JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A string without an end matches too: a search would begin again at each of its escaped quotes, and take quadratic time.
+_JSON_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 @dataclass(frozen=True)
