@@ -84,6 +84,13 @@ def test_the_command_verifies_and_prints_the_log(path: Path, capsys: pytest.Capt
     assert "lines were removed" in capsys.readouterr().err
 
 
+def test_a_server_cannot_add_lines_to_what_is_printed() -> None:
+    entry = {"time": 0, "event": "sent", "method": "x\n1970-01-01 00:00:00  sent     bytes 1\nhead: ffff", "bytes": 3}
+    assert format_entry(entry) == (
+        "1970-01-01 00:00:00  sent     method x\\n1970-01-01 00:00:00  sent     bytes 1\\nhead: ffff, bytes 3"
+    )
+
+
 def test_a_line_is_readable() -> None:
     entry = {"time": 0, "event": "joined", "terms": {"sums": "secagg"}, "models": [], "previous": "0", "hash": "1"}
     assert format_entry(entry) == "1970-01-01 00:00:00  joined   terms {sums: secagg}, models []"

@@ -80,11 +80,11 @@ def has_torn_line(path: Path) -> bool:
 
 
 def format_entry(entry: Entry) -> str:
-    """Return one line for people: the time, what happened, and its values."""
+    """Return one line for people: the time, what happened, and its values. Line ends in texts of a server are visible."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
     hidden = ("time", "event", "previous", "hash")
     values = ", ".join(f"{name} {_shorten(value)}" for name, value in entry.items() if name not in hidden)
-    return f"{when}  {entry['event']:8} {values}"
+    return f"{when}  {entry['event']:8} {values}".replace("\n", "\\n")
 
 
 def _shorten(value: Any) -> str:
