@@ -275,6 +275,10 @@ def test_a_rejected_configuration_is_no_failure_and_a_retry_forgets_the_last_one
     with pytest.raises(ValueError, match="bug"), record_failure(folder, is_retry=False):
         raise ValueError("bug")
     assert read_run_state(folder) == ("failed", "bug")
+    advice = "what happened, what was expected. " * 10 + "Do this."
+    with pytest.raises(RunError), record_failure(folder, is_retry=True):
+        raise RunError(advice)
+    assert read_run_state(folder) == ("failed", advice), "the advice is at the end"
     with record_failure(folder, is_retry=True):
         assert read_run_state(folder).name == "interrupted"
 

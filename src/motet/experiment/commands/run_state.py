@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from motet.core.errors import ConfigError, first_line
+from motet.core.errors import ConfigError, MotetError, first_line
 from motet.experiment.commands.run_folder import is_finished, is_served, is_started, load_config, resume_command
 from motet.experiment.commands.run_records import FailureRecord
 from motet.experiment.loop.metrics_tail import MetricsTail
@@ -93,5 +93,5 @@ def record_failure(folder: Path, *, is_retry: bool) -> Iterator[None]:
         raise
     except Exception as error:
         if is_started(folder):
-            write_failure(folder, first_line(error))
+            write_failure(folder, str(error) if isinstance(error, MotetError) else first_line(error))
         raise
