@@ -96,6 +96,9 @@ class MemoryClientLink:
     def close(self) -> None:
         self.client_end.cut()
 
+    def abort(self) -> None:
+        self.close()
+
 
 class FakeFlower:
     """A SuperLink in memory. Each connection of a client is a SuperNode, whose ClientApp visits its socket in a thread."""

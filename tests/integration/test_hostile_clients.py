@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import torch
 from tests.networks import make_admission, make_join_request
 
+import motet.transport.grpc
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.report.status_server import start_status_server
@@ -138,6 +141,82 @@ def test_a_flood_of_silent_connections_shuts_nobody_out(connections: Connections
     assert len(connections.pending.entries) <= MAX_STRANGERS
     for link in flood:
         link.close()
+
+
+def accepts_streams(address: str) -> bool:
+    """Return True if a stranger gets an answer, also a rejection."""
+    link = GrpcServerLink(address)
+    try:
+        send_value(link, make_join_request("b", token="wrong"))
+        return isinstance(receive_value(link), Rejection)
+    except ConnectionError:
+        return False
+    finally:
+        link.close()
+
+
+class DeafConnection:
+    """One HTTP/2 connection that sends messages on many streams, and allows the server to send no byte of an answer."""
+
+    DATA, HEADERS, SETTINGS, PING, INITIAL_WINDOW = 0, 1, 4, 6, 4
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), 30)
+        self.received, self.streams, self.answered = self.socket.makefile("rb"), 0, set[int]()
+        self.socket.settimeout(None)
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        self._send_frame(self.SETTINGS, 0, 0, struct.pack(">HI", self.INITIAL_WINDOW, 0))
+        threading.Thread(target=self._answer_pings, daemon=True).start()
+
+    def send_on_new_stream(self, *values: object) -> None:
+        """Send messages, and wait until the server begins to answer."""
+        stream, self.streams = 2 * self.streams + 1, self.streams + 1
+        pseudo = {":method": "POST", ":scheme": "http", ":path": f"/{SERVICE}/{METHOD}", ":authority": "server"}
+        headers = {**pseudo, "content-type": "application/grpc", "te": "trailers"}
+        texts = [text.encode() for pair in headers.items() for text in pair]
+        literals = [bytes([len(text)]) + text for text in texts]
+        self._send_frame(
+            self.HEADERS, 4, stream, b"".join(b"\0" + a + b for a, b in zip(*[iter(literals)] * 2, strict=True))
+        )
+        for number, value in enumerate(values):
+            (chunk,) = OutgoingMessage.from_value(value).chunks(number, CHUNK_BYTES)
+            self._send_frame(self.DATA, 0, stream, struct.pack(">?I", False, len(chunk)) + chunk)
+        wait_until(lambda: stream in self.answered)
+
+    def _answer_pings(self) -> None:
+        """Keep the connection alive, and note the streams on which the server begins to answer."""
+        while len(head := self._read_head()) == 9:
+            body = self.received.read(int.from_bytes(head[:3], "big"))
+            if head[3] == self.PING and not head[4]:
+                self._send_frame(self.PING, 1, 0, body)
+            elif head[3] == self.HEADERS:
+                self.answered.add(int.from_bytes(head[5:], "big"))
+
+    def _read_head(self) -> bytes:
+        try:
+            return self.received.read(9)
+        except ConnectionError:
+            return b""
+
+    def _send_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+        self.socket.sendall(struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body)
+
+
+@pytest.mark.parametrize("token", ["wrong", "token of a"])
+def test_clients_that_read_no_answer_shut_nobody_out(
+    token: str, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they do not read keeps their streams open: the rejection of a stranger, or the last message to a client."""
+    monkeypatch.setattr(pending_links, "MAX_STRANGERS", 2)
+    monkeypatch.setattr(motet.transport.grpc, "MAX_LINKS", 8)
+    address = serve_grpc(connections, "127.0.0.1:0")
+    deaf = DeafConnection(address)
+    for _ in range(8):
+        deaf.send_on_new_stream(make_join_request("a", token=token), ClientReady("fingerprint"))
+    wait_until(lambda: accepts_streams(address))
+    check_client_is_served(connections, address)
+    deaf.socket.shutdown(socket.SHUT_RDWR)
 
 
 def test_an_unfinished_reply_delays_nobody_and_is_requested_again(connections: Connections, address: str) -> None:

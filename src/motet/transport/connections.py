@@ -39,7 +39,11 @@ class ClientLink(Protocol):
     def send(self, message: OutgoingMessage) -> None:
         """Queue a message and return at once."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the link when all messages have been sent."""
+
+    def abort(self) -> None:
+        """End the link at once."""
 
 
 class Connections:
@@ -148,7 +152,12 @@ class Connections:
         _log.warning("a message of %s was rejected: %s", sender, reason, extra={"client": sender})
         if close_link or not clients or self.rejected[sender] % MAX_INVALID_MESSAGES == 0:
             link.send(OutgoingMessage.from_value(Rejection(reason)))
-            link.close()
+            self.end_link(link)
+
+    def end_link(self, link: ClientLink) -> None:
+        """End a link when its messages have been sent, or after a while if its client does not read them."""
+        self.pending.add(link)
+        link.close()
 
     def on_disconnect(self, link: ClientLink) -> None:
         self.pending.remove(link)
@@ -199,8 +208,8 @@ class Connections:
         link = self.links.get(client)
         if link is not None and self.admission.is_revoked(client):
             link.send(OutgoingMessage.from_value(Rejection("your token was revoked; ask for a new one.")))
-            link.close()
             self.on_disconnect(link)
+            self.end_link(link)
 
     def _dispatch(self, link: ClientLink, value: Any) -> None:
         match value:
@@ -228,7 +237,7 @@ class Connections:
             ]
             self.admitted[link] = request.clients
         for old_link in replaced:  # a client has at most one link on which it is not ready
-            old_link.close()
+            self.end_link(old_link)
         self.pending.set_admitted(link)
         link.send(OutgoingMessage.from_value(self.admission.acceptance))
 
@@ -273,7 +282,7 @@ class Connections:
             f"{names} has joined again, from {new_link.peer}; only one process may use a name, so stop one of them."
         )
         old_link.send(OutgoingMessage.from_value(Rejection(reason)))
-        old_link.close()
+        self.end_link(old_link)
 
     def _handle_reply(self, link: ClientLink, reply: Reply) -> None:
         with self.changed:

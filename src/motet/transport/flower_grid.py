@@ -65,6 +65,9 @@ class FlowerClientLink:
     def close(self) -> None:
         self.is_closed = True
 
+    def abort(self) -> None:
+        self.close()
+
     def next_visit(self, now: float, tick: float = TICK) -> list[bytes] | None:
         """Return the messages of the next visit; None if there is no reason for one yet.
 

@@ -78,6 +78,9 @@ class _GrpcClientLink:
     def close(self) -> None:
         self.outbox.put(None)
 
+    def abort(self) -> None:
+        self.context.cancel()
+
     def outgoing_chunks(self) -> Iterator[bytes]:
         number = 0
         while (message := self.outbox.get()) is not None:
@@ -96,13 +99,13 @@ class _GrpcService:
         link = _GrpcClientLink(context)
         context.add_callback(link.close)
         self.connections.on_connect(link)
-        threading.Thread(target=self._listen, args=(link, incoming), daemon=True).start()
+        threading.Thread(target=self._listen, args=(link, incoming, context), daemon=True).start()
         try:
             yield from link.outgoing_chunks()
         finally:
             self.connections.on_disconnect(link)
 
-    def _listen(self, link: _GrpcClientLink, incoming: Iterator[bytes]) -> None:
+    def _listen(self, link: _GrpcClientLink, incoming: Iterator[bytes], context: Any) -> None:
         assembler = MessageAssembler(buffers=self.connections.buffers)
         try:
             for chunk in incoming:
@@ -125,6 +128,8 @@ class _GrpcService:
             assembler.reset()
             link.close()
             self.connections.on_disconnect(link)  # also if it was admitted after the stream had ended
+            if context.is_active():
+                self.connections.end_link(link)
 
 
 def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None) -> str:

@@ -73,6 +73,10 @@ class _MqttClientLink:
     def close(self) -> None:
         self.outbox.put(None)
 
+    def abort(self) -> None:
+        self.flow.close()
+        self.close()
+
     def _send_all(self, on_closed: Callable[[], None]) -> None:
         try:
             while (message := self.outbox.get()) is not None:

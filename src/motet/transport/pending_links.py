@@ -1,4 +1,4 @@
-"""Links that are open but do not take part yet. They have a deadline, and strangers cannot use up the places of others."""
+"""Links that do not take part yet, or no more. They have a deadline, and strangers cannot use up the places of others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
-JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted
+JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted, and a link that is closed must have sent everything
 READY_TIMEOUT = 900.0  # seconds until an admitted client must have built its model; it may download it first
 MAX_STRANGERS = 128  # links that are not admitted yet
 
@@ -16,7 +16,7 @@ MAX_STRANGERS = 128  # links that are not admitted yet
 class PendingLink(Protocol):
     @property
     def peer(self) -> str: ...
-    def close(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 @dataclass
@@ -26,10 +26,11 @@ class _Entry:
 
 
 class PendingLinks:
-    """The links of a server that are not ready. A single thread closes those that exceed their deadline.
+    """The links of a server that are not ready. A single thread ends those that exceed their deadline.
 
-    If there are too many strangers, the oldest link of the host with the most links is closed. A client sends its join
-    request at once, so it is admitted before a flood of silent links reaches it.
+    If there are too many strangers, the oldest link of the host with the most links is ended. A client sends its join
+    request at once, so it is admitted before a flood of silent links reaches it. A link that is being closed counts as
+    a stranger's: it stays open as long as its client does not read what was sent.
     """
 
     def __init__(self) -> None:
@@ -39,17 +40,18 @@ class PendingLinks:
 
     def add(self, link: PendingLink) -> None:
         with self.changed:
-            self.entries[link] = _Entry(time.monotonic() + JOIN_TIMEOUT)
+            if link not in self.entries or self.entries[link].is_admitted:
+                self.entries[link] = _Entry(time.monotonic() + JOIN_TIMEOUT)
             strangers = [other for other, entry in self.entries.items() if not entry.is_admitted]
             evicted = _find_oldest_of_largest_host(strangers) if len(strangers) > MAX_STRANGERS else None
             if evicted is not None:
                 del self.entries[evicted]
             if self.thread is None:
-                self.thread = threading.Thread(target=self._close_expired, daemon=True)
+                self.thread = threading.Thread(target=self._abort_expired, daemon=True)
                 self.thread.start()
             self.changed.notify()
         if evicted is not None:
-            evicted.close()
+            evicted.abort()
 
     def set_admitted(self, link: PendingLink) -> None:
         """Give an admitted client the time to build its model."""
@@ -63,8 +65,8 @@ class PendingLinks:
             self.entries.pop(link, None)
             self.changed.notify()
 
-    def _close_expired(self) -> None:
-        """Close links when their time is over. The thread ends when there are none left."""
+    def _abort_expired(self) -> None:
+        """End links when their time is over. The thread ends when there are none left."""
         while True:
             with self.changed:
                 if not self.entries:
@@ -77,7 +79,7 @@ class PendingLinks:
                 if not expired:
                     self.changed.wait(min(entry.deadline for entry in self.entries.values()) - now)
             for link in expired:
-                link.close()
+                link.abort()
 
 
 def _find_oldest_of_largest_host(links: list[PendingLink]) -> PendingLink:
