@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,28 @@ def test_no_command_prints_control_characters(
     output = "".join(capsys.readouterr())
     assert "]0;title" in output
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", output)
+
+
+def test_a_log_line_is_one_line_without_control_characters() -> None:
+    script = """
+import logging
+import motet.cli
+
+def log_what_a_client_sent(prog_name):
+    logging.getLogger("motet").warning("rejected: %s", "\\x1b[2J\\na line of the client")
+    try:
+        raise ValueError("\\x1b[2J")
+    except ValueError:
+        logging.getLogger("motet").exception("it failed")
+
+motet.cli.app = log_what_a_client_sent
+motet.cli.main()
+"""
+    lines = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    ).stderr.splitlines()
+    assert lines[:3] == ["rejected: ?[2J a line of the client", "it failed", "Traceback (most recent call last):"]
+    assert lines[-1] == "ValueError: ?[2J"
 
 
 def test_tables_and_notes_show_texts_as_they_are_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 
 from motet.cli import (
@@ -21,6 +22,7 @@ from motet.cli import (
     tune,
 )
 from motet.cli.app import app
+from motet.cli.log_format import TextFormatter
 from motet.learning.lean_transformers import allow_lean_import
 
 COMMAND_MODULES = (
@@ -45,5 +47,7 @@ app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__modul
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # services are stopped like Ctrl-C: with a checkpoint
+    if logging.lastResort is not None:  # prints the log where no other handler does
+        logging.lastResort.setFormatter(TextFormatter())
     allow_lean_import()  # this process is Motet's own
     app(prog_name="motet")

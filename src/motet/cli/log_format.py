@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motet.cli.terminal import create_console, echo
+from motet.transport.display_text import clean_text
 
 if TYPE_CHECKING:
     from motet.report.run_callback import RunCallback
@@ -19,6 +20,14 @@ LogFormat = Annotated[
         "--log-format", envvar="MOTET_LOG_FORMAT", show_envvar=True, help="text, or json with one object per line."
     ),
 ]
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a message as one line. It may quote others, who could control the terminal or add lines to the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = clean_text(record.getMessage()).replace("\n", " ")
+        return f"{line}\n{clean_text(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 def use_log_format(log_format: str) -> None:
