@@ -18,7 +18,8 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     run = next(iter(summaries.values()))
     is_personal = run.get("primary_metric_split") == "local"
     rows = {name: _format_row(summary, run["primary_metric"], is_personal) for name, summary in summaries.items()}
-    optional = {"before": "initial", "best on dev": "dev_best"}  # each with the entry of the summary
+    # Columns that some runs do not have, each with its entry of the summary
+    optional = {"before": "initial", "best on test": "best", "best on dev": "dev_best"}
     empty = [name for name, entry in optional.items() if not any(s.get(entry) for s in summaries.values())]
     table = Table(title=make_printable(title), title_justify="left", header_style="bold")
     table.add_column("method")
@@ -41,7 +42,7 @@ def _format_row(summary: Mapping[str, Any], metric: str, is_personal: bool) -> d
     scores = {
         "before": _format_score(summary.get("initial", {}), metric),
         f"{metric}, global test" if is_personal else metric: _format_score(summary["final"], metric),
-        "best": _format_score(summary["best"], metric),
+        "best on test": _format_score(summary["best"], metric),
         "best on dev": _format_dev_best(summary, metric),
     }
     costs = {
