@@ -557,6 +557,27 @@ def test_a_client_without_its_token_is_rejected() -> None:
     assert connections.rejected == {"stranger": 3}
 
 
+def test_a_client_can_join_again_while_its_earlier_link_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the earlier link must not release what the new link has just claimed."""
+    connections = Connections(make_admission("client-0"))
+    earlier, later = MemoryLink(connections), MemoryLink(connections)
+    earlier.send(OutgoingMessage.from_value(make_join_request("client-0")))
+    claim, endings = connections.admission.rejection_reason, list[threading.Thread]()
+
+    def claim_while_the_earlier_link_ends(*args: Any) -> str | None:
+        reason = claim(*args)
+        endings.append(threading.Thread(target=earlier.cut))
+        endings[0].start()
+        endings[0].join(0.5)  # it ends only later if claims are registered at once
+        return reason
+
+    monkeypatch.setattr(connections.admission, "rejection_reason", claim_while_the_earlier_link_ends)
+    later.send(OutgoingMessage.from_value(make_join_request("client-0")))
+    endings[0].join(60)
+    later.send(OutgoingMessage.from_value(ClientReady("fingerprint")))
+    assert connections.links == {"client-0": later.server_end}
+
+
 def test_another_protocol_recipe_or_name_is_rejected() -> None:
     connections = Connections(make_admission("client-0"))
 

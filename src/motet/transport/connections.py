@@ -226,16 +226,17 @@ class Connections:
         if self.run_finished is not None:
             link.send(OutgoingMessage.from_value(self.run_finished))
             return
-        reason = self.admission.rejection_reason(request, link.certified_name)
+        replaced = list[ClientLink]()
+        with self.changed:  # or the end of an earlier link would release what this one has just claimed
+            reason = self.admission.rejection_reason(request, link.certified_name)
+            if reason is None:
+                clients = set(request.clients)
+                waiting = {k: names for k, names in self.admitted.items() if k not in self.ready}
+                replaced = [k for k, names in waiting.items() if not clients.isdisjoint(names)]
+                self.admitted[link] = request.clients
         if reason is not None:
             self.reject(link, reason)
             return
-        with self.changed:
-            clients = set(request.clients)
-            replaced = [
-                k for k, names in self.admitted.items() if k not in self.ready and not clients.isdisjoint(names)
-            ]
-            self.admitted[link] = request.clients
         for old_link in replaced:  # a client has at most one link on which it is not ready
             self.end_link(old_link)
         self.pending.set_admitted(link)
