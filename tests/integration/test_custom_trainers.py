@@ -139,6 +139,20 @@ def test_a_trainer_that_returns_its_parameters_and_does_not_keep_them_is_refused
         motet.run(make_clients(ReturnedRegression()), "fedavg", rounds=1)
 
 
+class LossRegression(LinearRegression):
+    """Returns the loss of its training, also without data."""
+
+    def train(self, data: Points) -> Any:
+        if data:
+            super().train(data)
+        return 0.0
+
+
+def test_a_client_without_examples_may_return_its_parameters_as_they_were() -> None:
+    clients = make_clients(LossRegression(), {"left": DATA["left"], "empty": ([], RIGHT)})
+    assert motet.run(clients, motet.fedavg(), rounds=2).rounds == 2
+
+
 class ColumnRegression(LinearRegression):
     """Takes points in any form, and trains on none of them."""
 

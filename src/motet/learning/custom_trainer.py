@@ -119,7 +119,7 @@ class CustomContext:
         trained = _read_parameters(self.trainer)
         trained.check_same_layout(start)  # by name: a vector of the same length may hold other tensors
         params = Params(start.layout, trained.flat)
-        if returned is not None and torch.equal(params.flat, start.flat):
+        if returned is not None and self.size and torch.equal(params.flat, start.flat):
             raise RunError(
                 f"the trainer's train returned a {type(returned).__name__}, and its parameters are as before. Returned "
                 "values are ignored: get_parameters must return the trained parameters."
