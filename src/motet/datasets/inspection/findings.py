@@ -196,22 +196,16 @@ def _check_encoding(inspection: CorpusInspection) -> Iterator[Finding]:
 def _check_forms(inspection: CorpusInspection) -> Iterator[Finding]:
     """Yield texts in the form of a program. Published corpora have their known forms."""
     size = inspection.num_rows
-    if (count := inspection.escaped) >= ESCAPED_SHARE * size and count and not inspection.is_published:
-        yield Finding(
-            kind="escapes",
-            message=f"{count:,} of {size:,} texts have escape sequences, such as '&amp;', '\\u00e9' or '\\n' "
-            f"({format_share(count, size)}).",
-            advice="Replace them by their characters, unless the model will read such texts.",
-            is_mistake=False,
-        )
-    if (count := inspection.printed) >= PRINTED_SHARE * size and count and not inspection.is_published:
-        yield Finding(
-            kind="escapes",
-            message=f"{count:,} of {size:,} texts are written as values of Python, such as \"['a', 'b']\" "
-            f"({format_share(count, size)}).",
-            advice="Write the texts themselves.",
-            is_mistake=False,
-        )
+    escapes = "have escape sequences, such as '&amp;', '\\u00e9' or '\\n'"
+    values = "are written as values of Python, such as \"['a', 'b']\""
+    replacing = "Replace them by their characters, unless the model will read such texts."
+    for count, share, form, advice in (
+        (inspection.escaped, ESCAPED_SHARE, escapes, replacing),
+        (inspection.printed, PRINTED_SHARE, values, "Write the texts themselves."),
+    ):
+        if count and count >= share * size and not inspection.is_published:
+            message = f"{count:,} of {size:,} texts {form} ({format_share(count, size)})."
+            yield Finding(kind="escapes", message=message, advice=advice, is_mistake=False)
 
 
 def _check_clients(inspection: CorpusInspection) -> Iterator[Finding]:
