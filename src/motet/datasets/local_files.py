@@ -19,12 +19,12 @@ from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, TEXT, 
 from motet.datasets.hdf5_store import is_store, read_store
 from motet.datasets.inspection.finding import MAX_LISTED, list_first
 from motet.datasets.local_folders import FilePart, plan_folder
-from motet.datasets.lost_columns import warn_of_lost_columns
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.read_log import ReadLog
 from motet.datasets.saved_datasets import is_saved_dataset, plan_saved_dataset
 from motet.datasets.splits import split_rows
 from motet.datasets.task_inference import infer_task, unused_columns
+from motet.datasets.unread_columns import warn_of_unread_columns
 from motet.missing_paths import describe_missing
 
 MIN_PARALLEL_LINES = 10  # fewer may be equal by chance
@@ -101,7 +101,7 @@ def convert_table(
     unused = [name for name in unused_columns(task, table.columns) if log.columns.get(name, "").startswith("column ")]
     log.unused_columns = (*unused, *builder.other_columns)
     log.columns = {name: source for name, source in log.columns.items() if name not in unused}
-    warn_of_lost_columns(task, builder.other_columns, log, has_test_rows=num_train < table.num_rows)
+    warn_of_unread_columns(task, builder.other_columns, log, has_test_rows=num_train < table.num_rows)
     _note_rows_without_client(columns, num_train, log)
     return task, columns
 

@@ -12,7 +12,7 @@ SPLIT_COLUMNS = ("split", "data_split", "set", "fold", "partition", "is_train", 
 CONTEXT_COLUMNS = ("system", "system_prompt", "history", "tools")  # of a conversation
 
 
-def warn_of_lost_columns(task: str, unread: Collection[str], log: ReadLog, *, has_test_rows: bool) -> None:
+def warn_of_unread_columns(task: str, unread: Collection[str], log: ReadLog, *, has_test_rows: bool) -> None:
     """Write a warning about columns that say how rows are split, whether they are good, or what a model reads, too."""
     if all(name in unread for name in PRODIGY_COLUMNS):
         log.warn(
